@@ -1,0 +1,166 @@
+//! The arguments of every command, and the dispatch.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use super::app::{App, Globals, write_error};
+use super::{World, completions};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Keeps the memory of a software team searchable.
+///
+/// lore copies issues, merge requests and their discussions out of GitLab into one SQLite
+/// file, indexes them, and answers questions about them. Everything it does is a step of a
+/// job; a scheduler of yours starts the jobs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lore",
+    version,
+    propagate_version = true,
+    after_long_help = exit_code_help(),
+    after_help = "Examples:\n  lore run demo                  index the built-in sample project\n  lore query 'session expires'   ask\n  lore run sync                  bring your projects up to date\n  lore status                    queues, coverage, lock, last runs\n\nExit codes: see `lore --help`.",
+)]
+pub struct Cli {
+    #[command(flatten)]
+    globals: GlobalArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Args)]
+struct GlobalArgs {
+    /// Configuration file (must exist); default: ./lore.toml, $XDG_CONFIG_HOME/lore/lore.toml, /etc/lore/lore.toml
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    config: Option<PathBuf>,
+    /// Database file
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    database: Option<PathBuf>,
+    /// Print one JSON document on standard output, also on failure (also LORE_ROBOT=1)
+    #[arg(long, visible_alias = "robot", global = true, help_heading = "Global options")]
+    json: bool,
+    /// Print errors only on standard error
+    #[arg(long, short, global = true, conflicts_with = "verbose", help_heading = "Global options")]
+    quiet: bool,
+    /// Log more; repeat for more still
+    #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
+    verbose: u8,
+    /// Form of log lines on standard error
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Human, help_heading = "Global options")]
+    log_format: LogFormat,
+    /// When to colour human output (NO_COLOR is honoured)
+    #[arg(long, global = true, value_enum, default_value_t = ColorWhen::Auto, help_heading = "Global options")]
+    color: ColorWhen,
+}
+
+/// Form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ColorWhen {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print a completion script for a shell
+    #[command(after_help = "Examples:\n  lore completions bash > /etc/bash_completion.d/lore")]
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page
+    #[command(after_help = "Examples:\n  lore man | man -l -")]
+    Man,
+}
+
+fn run_command(command: &Command, app: &mut App) -> Result<()> {
+    match command {
+        Command::Completions(args) => completions::completions(args, app),
+        Command::Man => completions::man(app),
+    }
+}
+
+/// Parses the arguments, runs the command, reports its error; returns the exit code.
+pub(super) fn dispatch(mut world: World) -> u8 {
+    let robot =
+        world.vars.get("LORE_ROBOT").is_some_and(|value| !matches!(value.as_str(), "" | "0" | "false"));
+    let json = robot || world.args.iter().any(|arg| arg == "--json" || arg == "--robot");
+    let cli = match Cli::try_parse_from(&world.args) {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&mut world, json, &error),
+    };
+    let color = match cli.globals.color {
+        ColorWhen::Always => true,
+        ColorWhen::Never => false,
+        ColorWhen::Auto => world.out_is_terminal && world.vars.get("NO_COLOR").is_none_or(String::is_empty),
+    };
+    let globals = Globals {
+        config: cli.globals.config,
+        database: cli.globals.database,
+        json: cli.globals.json || robot,
+        quiet: cli.globals.quiet,
+        color,
+    };
+    let mut app = App::new(world, globals);
+    match run_command(&cli.command, &mut app) {
+        Ok(()) => 0,
+        Err(error) => {
+            app.report_error(&error);
+            error.kind().exit_code()
+        }
+    }
+}
+
+/// Reports arguments that cannot be parsed, or prints the help that was asked for.
+fn refuse(world: &mut World, json: bool, error: &clap::Error) -> u8 {
+    use clap::error::ErrorKind as ClapKind;
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        drop(world.out.write_all(text.as_bytes()).and_then(|()| world.out.flush()));
+        return 0;
+    }
+    let kind =
+        if error.kind() == ClapKind::InvalidValue { ErrorKind::InvalidEnumValue } else { ErrorKind::Usage };
+    if json {
+        let message = text.trim_start_matches("error: ").trim().to_owned();
+        let document = serde_json::json!({
+            "ok": false,
+            "error": { "code": kind.code(), "message": message, "suggestion": "see --help" },
+            "meta": { "schema": super::app::JSON_SCHEMA, "version": env!("CARGO_PKG_VERSION") },
+        });
+        drop(writeln!(world.out, "{document}").and_then(|()| world.out.flush()));
+    } else {
+        drop(world.err.write_all(text.as_bytes()).and_then(|()| world.err.flush()));
+    }
+    kind.exit_code()
+}
+
+/// The table of exit codes for `lore --help`.
+fn exit_code_help() -> String {
+    let mut text = "Exit codes:\n    0  done\n".to_owned();
+    let mut last = None;
+    for kind in ErrorKind::ALL {
+        if last != Some(kind.exit_code()) {
+            let line = writeln!(text, "  {:>3}  {}", kind.exit_code(), kind.meaning());
+            debug_assert!(line.is_ok(), "writing to a String cannot fail");
+        }
+        last = Some(kind.exit_code());
+    }
+    text.push_str("\nAny other code is a failure.");
+    text
+}
+
+/// Reports an error before the application exists.
+#[expect(dead_code, reason = "used by main when the surroundings cannot be read")]
+pub(super) fn fail_early(err: &mut dyn std::io::Write, error: &Error) -> u8 {
+    drop(write_error(err, error));
+    error.kind().exit_code()
+}

@@ -1,0 +1,354 @@
+//! The configuration: typed, resolved, with its defaults written once, here.
+//!
+//! `lore.toml` says where things are (database, sources, services); `jobs/*.toml` say what
+//! is done. Neither is interpolated: a `$` in a value is a `$`.
+
+mod load;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::secret::SecretRef;
+
+pub use load::{Loaded, Places, load};
+
+/// Everything that `lore.toml` and `LORE__…` variables can say.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where the database is and how it is kept.
+    pub database: DatabaseConfig,
+    /// Where job files are.
+    pub jobs: JobsConfig,
+    /// The app lock's times.
+    pub lock: LockConfig,
+    /// What is ingested, by name.
+    pub sources: BTreeMap<String, SourceConfig>,
+    /// Ranking and limits of queries.
+    pub query: QueryConfig,
+    /// Named sets of projects that a query may be bound to.
+    pub scopes: BTreeMap<String, ScopeConfig>,
+}
+
+/// `[database]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DatabaseConfig {
+    /// The SQLite file. Default: `lore/lore.db` in the platform's data directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// How answers of GitLab are kept beside the parsed rows, so that a fix of the parser
+    /// needs no new fetch: `zstd` (default) or `none`.
+    pub raw_payloads: RawPayloads,
+    /// Allows a database on a network file system, where SQLite's locks may not work.
+    pub allow_network_fs: bool,
+    /// How long a writer waits for another process's write lock. Default `30s`.
+    #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
+    pub busy_timeout: Duration,
+}
+
+impl Default for DatabaseConfig {
+    fn default() -> Self {
+        Self {
+            path: None,
+            raw_payloads: RawPayloads::Zstd,
+            allow_network_fs: false,
+            busy_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How raw payloads are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RawPayloads {
+    /// Compressed.
+    Zstd,
+    /// Not at all.
+    None,
+}
+
+/// `[jobs]`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobsConfig {
+    /// Directory of job files, searched before the jobs compiled into the binary.
+    /// Default: `jobs` beside the configuration file, or in the working directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<PathBuf>,
+}
+
+/// `[lock]`
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LockConfig {
+    /// Time between two heartbeats. Default `10s`.
+    #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
+    pub heartbeat: Duration,
+    /// A lock whose heartbeat was not seen to move for this long may be taken. Default `60s`.
+    #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
+    pub lease: Duration,
+}
+
+impl Default for LockConfig {
+    fn default() -> Self {
+        Self { heartbeat: Duration::from_secs(10), lease: Duration::from_secs(60) }
+    }
+}
+
+/// `[sources.NAME]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", deny_unknown_fields)]
+pub enum SourceConfig {
+    /// A GitLab server, read through its REST API.
+    #[serde(rename = "gitlab")]
+    Gitlab(GitlabConfig),
+    /// A project export: an archive or an unpacked directory.
+    #[serde(rename = "gitlab-export")]
+    GitlabExport(ExportConfig),
+}
+
+/// `[sources.NAME]` with `kind = "gitlab"`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GitlabConfig {
+    /// Address of the server, with its sub-path when it has one: `https://host/gitlab`.
+    pub url: String,
+    /// Where the access token is kept (scope `read_api`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<SecretRef>,
+    /// Full paths of the projects to ingest.
+    #[serde(default)]
+    pub projects: Vec<String>,
+    /// Requests under way at once. Default 4.
+    #[serde(default = "default_concurrency")]
+    pub concurrency: usize,
+    /// Requests started per second at most. Default 10.
+    #[serde(default = "default_requests_per_second")]
+    pub requests_per_second: f64,
+    /// Time after which one request is given up. Default `60s`.
+    #[serde(default = "default_request_timeout", with = "duration_text")]
+    #[schemars(with = "String")]
+    pub timeout: Duration,
+    /// File with certificates to trust beside the usual ones, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// How far behind the cursor each run reads again. Default `120s`, at least `60s`:
+    /// GitLab does not move `updated_at` for a minute after a change.
+    #[serde(default = "default_overlap", with = "duration_text")]
+    #[schemars(with = "String")]
+    pub overlap: Duration,
+    /// Items updated in this window have their discussions fetched again once a day, even
+    /// when `updated_at` did not move. Default `14d`; `0s` turns it off.
+    #[serde(default = "default_backfill", with = "duration_text")]
+    #[schemars(with = "String")]
+    pub backfill_window: Duration,
+}
+
+/// `[sources.NAME]` with `kind = "gitlab-export"`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExportConfig {
+    /// The `.tar.gz` file or the unpacked directory.
+    pub path: PathBuf,
+    /// Full path of the project: an export does not hold it.
+    pub project: String,
+    /// Address of the project's page, for links in answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web_url: Option<String>,
+}
+
+/// `[query]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueryConfig {
+    /// Weight of a hit in the title. Default 3.
+    pub title_weight: f64,
+    /// Weight of a hit in the text. Default 1.
+    pub text_weight: f64,
+    /// Weight of a hit in the threads of an item. Default 0.5.
+    pub thread_weight: f64,
+    /// Weight of a hit among the synthetic terms (identifier parts, CJK pairs). Default 1.
+    pub terms_weight: f64,
+    /// Candidates that each retriever hands on. Default 200.
+    pub candidates: usize,
+    /// Whether confidential items and internal notes are answered when no scope is named.
+    /// Default false.
+    pub include_confidential: bool,
+}
+
+impl Default for QueryConfig {
+    fn default() -> Self {
+        Self {
+            title_weight: 3.0,
+            text_weight: 1.0,
+            thread_weight: 0.5,
+            terms_weight: 1.0,
+            candidates: 200,
+            include_confidential: false,
+        }
+    }
+}
+
+/// `[scopes.NAME]`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScopeConfig {
+    /// Project paths that may be seen; `group/*` means everything below `group`.
+    pub projects: Vec<String>,
+    /// Whether confidential items and internal notes may be seen. Default false.
+    #[serde(default)]
+    pub include_confidential: bool,
+}
+
+fn default_concurrency() -> usize {
+    4
+}
+
+fn default_requests_per_second() -> f64 {
+    10.0
+}
+
+fn default_request_timeout() -> Duration {
+    Duration::from_secs(60)
+}
+
+fn default_overlap() -> Duration {
+    Duration::from_secs(120)
+}
+
+fn default_backfill() -> Duration {
+    Duration::from_secs(14 * 86_400)
+}
+
+/// Durations as people write them: `500ms`, `30s`, `10m`, `20h`, `14d`, `2w`, or several in a row.
+pub mod duration_text {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    /// What a duration looks like, for error messages.
+    pub const FORM: &str = "a duration like \"500ms\", \"30s\", \"10m\", \"20h\", \"14d\" or \"1h30m\"";
+
+    /// Parses a duration. Returns nothing when the text is not one or is out of range.
+    pub fn parse(text: &str) -> Option<Duration> {
+        let mut rest = text.trim();
+        if rest.is_empty() {
+            return None;
+        }
+        let mut total = Duration::ZERO;
+        while !rest.is_empty() {
+            let digits = rest.find(|c: char| !c.is_ascii_digit())?;
+            let (number, tail) = rest.split_at_checked(digits)?;
+            let number: u64 = number.parse().ok()?;
+            let unit_end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+            let (unit, tail) = tail.split_at_checked(unit_end)?;
+            let unit_ms: u64 = match unit.trim() {
+                "ms" => 1,
+                "s" => 1_000,
+                "m" | "min" => 60_000,
+                "h" => 3_600_000,
+                "d" => 86_400_000,
+                "w" => 604_800_000,
+                _ => return None,
+            };
+            total = total.checked_add(Duration::from_millis(number.checked_mul(unit_ms)?))?;
+            rest = tail;
+        }
+        // Times are computed in signed milliseconds; ten thousand years are enough.
+        (total.as_secs() < 315_360_000_000).then_some(total)
+    }
+
+    /// Formats a duration so that [`parse`] reads it back.
+    pub fn format(duration: Duration) -> String {
+        let mut ms = duration.as_millis();
+        if ms == 0 {
+            return "0s".to_owned();
+        }
+        let mut text = String::new();
+        for (unit_ms, unit) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")] {
+            if ms >= unit_ms {
+                text.push_str(&format!("{}{unit}", ms / unit_ms));
+                ms %= unit_ms;
+            }
+        }
+        text
+    }
+
+    /// Serde: writes [`format`].
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format(*duration))
+    }
+
+    /// Serde: reads [`parse`].
+    ///
+    /// # Errors
+    /// When the value is not a duration text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        parse(&text)
+            .ok_or_else(|| serde::de::Error::custom(format!("invalid duration {text:?}, expected {FORM}")))
+    }
+}
+
+/// Like [`duration_text`], for a duration that may be absent.
+pub mod maybe_duration_text {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::duration_text::{FORM, format, parse};
+
+    /// Serde: writes the text, or nothing.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => serializer.serialize_some(&format(*duration)),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Serde: reads the text, or nothing.
+    ///
+    /// # Errors
+    /// When the value is not a duration text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        let Some(text) = Option::<String>::deserialize(deserializer)? else {
+            return Ok(None);
+        };
+        parse(&text)
+            .map(Some)
+            .ok_or_else(|| serde::de::Error::custom(format!("invalid duration {text:?}, expected {FORM}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration_text::{format, parse};
+    use std::time::Duration;
+
+    #[test]
+    fn durations_parse_and_format() {
+        assert_eq!(parse("1h30m"), Some(Duration::from_secs(5400)));
+        assert_eq!(parse("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(parse("2w"), Some(Duration::from_secs(1_209_600)));
+        for bad in ["", "5", "5 minuts", "m5", "-5s", "1.5h", "99999999999999999999s", "5x"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+        for text in ["1d2h3m4s5ms", "45m", "0s"] {
+            assert_eq!(parse(text).map(format).as_deref(), Some(text));
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Runs jobs: the contract of a step, what it may touch, and the loop that runs a graph.
+
+pub mod cancel;
+pub mod ctx;
+pub mod progress;
+pub mod step;

@@ -1,0 +1,29 @@
+//! lore keeps the memory of a software team searchable.
+//!
+//! The crate is a library with one door: [`run`] takes a [`World`] (arguments, environment,
+//! outputs) and returns an exit code. ARCHITECTURE.md maps the modules and says which way
+//! they may use each other.
+
+pub mod backoff;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod content;
+pub mod engine;
+pub mod error;
+pub mod fault;
+pub mod secret;
+pub mod store;
+
+pub use cli::{World, run};
+
+/// Columns of the terminal behind standard output, when it is one.
+pub fn terminal_columns() -> Option<usize> {
+    #[cfg(unix)]
+    {
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+        (size.ws_col > 0).then_some(usize::from(size.ws_col))
+    }
+    #[cfg(not(unix))]
+    None
+}

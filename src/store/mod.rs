@@ -1,0 +1,271 @@
+//! The database. All SQL of lore is in this folder; nobody else sees a connection.
+//!
+//! Two doors: [`Store::read`] gives one consistent state, [`Store::write`] one short
+//! IMMEDIATE transaction that commits whole or not at all. Once the app lock is held, every
+//! write transaction checks the fencing token inside itself: a process that lost the lock
+//! changes nothing. Functions of the subject modules take a [`ReadTx`] or a [`WriteTx`].
+
+pub mod lock;
+pub mod open;
+pub mod runs;
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::engine::cancel::Cancel;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fault;
+
+pub use open::{OpenOptions, SCHEMA_VERSION};
+
+/// How long running SQL may go on after a stop was asked for: a short transaction ends in
+/// this time, a long statement is interrupted and rolled back.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
+
+/// Virtual-machine instructions between two looks at the stop signal.
+const PROGRESS_OPS: std::ffi::c_int = 20_000;
+
+/// An open database.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    options: OpenOptions,
+    /// Absent when the database is opened for reading only.
+    writer: Option<Mutex<Handle>>,
+    readers: Mutex<Vec<Handle>>,
+    fence: Mutex<Option<Fence>>,
+}
+
+/// Proof of holding the app lock, checked inside every write transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// Random id of the owning process.
+    pub owner: String,
+    /// Fencing token of this acquisition.
+    pub token: i64,
+}
+
+/// A connection together with the stop signal that its SQL obeys.
+#[derive(Debug)]
+struct Handle {
+    connection: Connection,
+    cancel: Arc<Mutex<Option<Cancel>>>,
+}
+
+impl Handle {
+    fn new(mut connection: Connection) -> Result<Self> {
+        let cancel: Arc<Mutex<Option<Cancel>>> = Arc::default();
+        let seen = Arc::clone(&cancel);
+        connection.progress_handler(
+            PROGRESS_OPS,
+            Some(move || {
+                seen.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .as_ref()
+                    .is_some_and(|cancel| cancel.is_overdue(INTERRUPT_GRACE))
+            }),
+        )?;
+        Ok(Self { connection, cancel })
+    }
+
+    fn obey(&self, cancel: Option<Cancel>) {
+        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = cancel;
+    }
+}
+
+/// One consistent state of the database.
+#[derive(Debug)]
+pub struct ReadTx<'a> {
+    connection: &'a Connection,
+}
+
+impl ReadTx<'_> {
+    /// The connection, for the modules of this folder.
+    pub(in crate::store) fn sql(&self) -> &Connection {
+        self.connection
+    }
+}
+
+/// One write transaction; also reads.
+#[derive(Debug)]
+pub struct WriteTx<'a> {
+    read: ReadTx<'a>,
+}
+
+impl<'a> Deref for WriteTx<'a> {
+    type Target = ReadTx<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.read
+    }
+}
+
+impl Store {
+    /// Opens the database for reading and writing, creates it when it is missing, and
+    /// brings its schema up to date.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DatabaseVersion`] when it is newer than this binary, [`ErrorKind::Io`]
+    /// when it cannot be opened or lies on a network file system, and SQLite's own.
+    pub fn open(path: &Path, options: OpenOptions) -> Result<Self> {
+        let mut connection = open::open_writer(path, options)?;
+        open::migrate(&mut connection, path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            options,
+            writer: Some(Mutex::new(Handle::new(connection)?)),
+            readers: Mutex::default(),
+            fence: Mutex::default(),
+        })
+    }
+
+    /// Opens an existing database for reading only.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DatabaseVersion`] when there is none or its schema is not this binary's.
+    pub fn open_read_only(path: &Path, options: OpenOptions) -> Result<Self> {
+        let connection = open::open_reader(path, options)?;
+        Ok(Self {
+            path: path.to_owned(),
+            options,
+            writer: None,
+            readers: Mutex::new(vec![Handle::new(connection)?]),
+            fence: Mutex::default(),
+        })
+    }
+
+    /// Path of the database file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Binds all further writes to a held lock.
+    pub fn set_fence(&self, fence: Option<Fence>) {
+        *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = fence;
+    }
+
+    /// The fence that writes are bound to.
+    pub fn fence(&self) -> Option<Fence> {
+        self.fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Runs `work` in one IMMEDIATE transaction.
+    ///
+    /// # Errors
+    /// Those of `work` and of SQLite, and [`ErrorKind::Fenced`] when the lock this process
+    /// held is gone; in each case nothing is written.
+    pub fn write<T>(&self, work: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
+        self.write_with(None, work)
+    }
+
+    /// Like [`Store::write`]; a statement that still runs some seconds after `cancel` was
+    /// set is interrupted and the transaction rolled back.
+    ///
+    /// # Errors
+    /// As [`Store::write`], and the reason for the stop.
+    pub fn write_until<T>(&self, cancel: &Cancel, work: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
+        self.write_with(Some(cancel), work)
+    }
+
+    fn write_with<T>(
+        &self,
+        cancel: Option<&Cancel>,
+        work: impl FnOnce(&WriteTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let writer = self.writer.as_ref().ok_or_else(|| {
+            Error::internal("a write was asked of a database that is open for reading only")
+        })?;
+        let mut handle = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        handle.obey(cancel.cloned());
+        let out = self.transact(&mut handle.connection, work);
+        handle.obey(None);
+        out.map_err(|error| stopped(cancel, error))
+    }
+
+    fn transact<T>(
+        &self,
+        connection: &mut Connection,
+        work: impl FnOnce(&WriteTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let tx = connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(|error| lock::explain_busy(&self.path, error.into()))?;
+        if let Some(fence) = self.fence() {
+            lock::check_fence(&tx, &fence)?;
+        }
+        let out = work(&WriteTx { read: ReadTx { connection: &tx } })?;
+        fault::point("before-commit");
+        tx.commit()?;
+        Ok(out)
+    }
+
+    /// Runs `work` on one consistent state. Writers do not wait for readers, nor readers for
+    /// writers; a read must not be held open across network calls all the same, since it
+    /// keeps the write-ahead log from being folded back.
+    ///
+    /// # Errors
+    /// Those of `work` and of SQLite.
+    pub fn read<T>(&self, work: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
+        self.read_with(None, work)
+    }
+
+    /// Like [`Store::read`]; interrupted when `cancel` is set.
+    ///
+    /// # Errors
+    /// As [`Store::read`], and the reason for the stop.
+    pub fn read_until<T>(&self, cancel: &Cancel, work: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
+        self.read_with(Some(cancel), work)
+    }
+
+    fn read_with<T>(
+        &self,
+        cancel: Option<&Cancel>,
+        work: impl FnOnce(&ReadTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let pooled = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut handle = match pooled {
+            Some(handle) => handle,
+            None => Handle::new(open::open_reader(&self.path, self.options)?)?,
+        };
+        handle.obey(cancel.cloned());
+        let out = handle
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Deferred)
+            .map_err(Error::from)
+            .and_then(|tx| work(&ReadTx { connection: &tx }));
+        handle.obey(None);
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        out.map_err(|error| stopped(cancel, error))
+    }
+
+    /// Runs maintenance that SQLite refuses inside a transaction (VACUUM, checkpoints).
+    /// The fencing token is checked before; the caller has extended the lease.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub(in crate::store) fn maintain<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        self.write(|_| Ok(()))?;
+        let writer = self.writer.as_ref().ok_or_else(|| {
+            Error::internal("maintenance was asked of a database that is open for reading only")
+        })?;
+        let handle = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        work(&handle.connection)
+    }
+}
+
+/// An interrupted statement is reported as the stop that caused it.
+fn stopped(cancel: Option<&Cancel>, error: Error) -> Error {
+    if error.kind() == ErrorKind::Interrupted
+        && let Some(reason) = cancel.and_then(Cancel::reason)
+    {
+        return reason.error();
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests;

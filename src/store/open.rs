@@ -1,0 +1,289 @@
+//! Opening a database: file mode, file system, pragmas, migrations, version checks.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result, io_error};
+
+/// The migrations in order; the number of a file is the version it leads to.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_init.sql")];
+
+/// Version of the schema that this binary reads and writes (`PRAGMA user_version`).
+pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Prepared statements kept per connection: more than there are in this folder.
+const STATEMENT_CACHE: usize = 256;
+
+/// How a database is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenOptions {
+    /// Allows a network file system.
+    pub allow_network_fs: bool,
+    /// How long to wait for another process's write lock.
+    pub busy_timeout: Duration,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { allow_network_fs: false, busy_timeout: Duration::from_secs(30) }
+    }
+}
+
+/// Opens the writer's connection, creating the file (mode 0600) and its directory.
+pub(super) fn open_writer(path: &Path, options: OpenOptions) -> Result<Connection> {
+    create_private(path)?;
+    refuse_network_fs(path, options)?;
+    let connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    configure(&connection, options)?;
+    Ok(connection)
+}
+
+/// Opens a connection for reading and checks that the schema is this binary's.
+pub(super) fn open_reader(path: &Path, options: OpenOptions) -> Result<Connection> {
+    if !path.exists() {
+        return Err(Error::new(
+            ErrorKind::DatabaseVersion,
+            format!("there is no database at {}", path.display()),
+        )
+        .hint("run a job first: `lore run demo` for sample data, `lore run sync` for your projects")
+        .hint("or name another file with --database"));
+    }
+    refuse_network_fs(path, options)?;
+    let connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    configure_reader(&connection, options).map_err(|error| explain_read_only(path, error))?;
+    let version = user_version(&connection).map_err(|error| explain_read_only(path, error))?;
+    if version != SCHEMA_VERSION {
+        return Err(version_error(path, version));
+    }
+    Ok(connection)
+}
+
+fn open_file(path: &Path, access: OpenFlags) -> Result<Connection> {
+    register_extensions();
+    let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
+    #[expect(clippy::disallowed_methods, reason = "the one place that opens a connection")]
+    let connection = Connection::open_with_flags(path, flags)
+        .map_err(|error| Error::from(error).context(format!("open {}", path.display())))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    Ok(connection)
+}
+
+/// Makes sqlite-vec part of every connection of this process.
+fn register_extensions() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        type EntryPoint = unsafe extern "C" fn(
+            *mut rusqlite::ffi::sqlite3,
+            *mut *mut std::ffi::c_char,
+            *const rusqlite::ffi::sqlite3_api_routines,
+        ) -> std::ffi::c_int;
+        // SAFETY: sqlite3_vec_init has the signature of an SQLite extension entry point; the
+        // crate declares it without arguments because it does not depend on SQLite's types.
+        #[expect(unsafe_code, reason = "registering a statically linked extension has no safe form")]
+        unsafe {
+            let entry: EntryPoint = std::mem::transmute(sqlite_vec::sqlite3_vec_init as *const ());
+            rusqlite::ffi::sqlite3_auto_extension(Some(entry));
+        }
+    });
+}
+
+/// Creates the file with mode 0600 when it is missing; SQLite gives the same mode to the
+/// write-ahead log and the shared-memory file.
+fn create_private(path: &Path) -> Result<()> {
+    if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(directory).map_err(|error| {
+            io_error(format!("create directory {}", directory.display()), error)
+                .hint("name a file in a writable directory with --database or LORE__DATABASE__PATH")
+        })?;
+    }
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(drop).map_err(|error| {
+        io_error(format!("open {}", path.display()), error)
+            .hint("name a file in a writable directory with --database or LORE__DATABASE__PATH")
+    })
+}
+
+/// Applies the pragmas of the writer. Each has its reason.
+fn configure(connection: &Connection, options: OpenOptions) -> Result<()> {
+    connection.busy_timeout(options.busy_timeout)?;
+    // Readers and the writer do not block each other.
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // With a write-ahead log a power cut can lose the last commits, never the file; each
+    // commit holds rows and cursor together, so what is lost is fetched again.
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    // Folds the log back in time; the file does not stay at its high-water mark.
+    connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    configure_reader(connection, options)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    // The statement of the staging table must never touch the disk.
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    Ok(())
+}
+
+fn configure_reader(connection: &Connection, options: OpenOptions) -> Result<()> {
+    connection.busy_timeout(options.busy_timeout)?;
+    // Pages are read in place instead of copied; the kernel can take them back.
+    connection.pragma_update(None, "mmap_size", 2_147_418_112_i64)?;
+    // 16 MiB: enough for the inner nodes of every tree; the rest comes from the mapping.
+    connection.pragma_update(None, "cache_size", -16_384)?;
+    Ok(())
+}
+
+/// Brings the schema up to date, in one IMMEDIATE transaction.
+///
+/// # Errors
+/// [`ErrorKind::DatabaseVersion`] when the database is newer or a migration fails,
+/// [`ErrorKind::Locked`] when another process of an older lore is at work.
+pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
+    if user_version(connection)? == SCHEMA_VERSION {
+        return Ok(());
+    }
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version = user_version(&tx)?;
+    if version > SCHEMA_VERSION {
+        return Err(version_error(path, version));
+    }
+    if version == 0 && !is_empty(&tx)? {
+        return Err(Error::new(
+            ErrorKind::DatabaseVersion,
+            format!("{} is an SQLite database of another program", path.display()),
+        )
+        .hint("name another file with --database"));
+    }
+    if version > 0 {
+        super::lock::refuse_while_held(&tx, clock::now_ms())?;
+    }
+    let done = usize::try_from(version).unwrap_or(0);
+    for (migration, number) in MIGRATIONS.iter().zip(1..).skip(done) {
+        tx.execute_batch(migration).map_err(|error| {
+            Error::new(ErrorKind::DatabaseVersion, format!("migration {number} of {}", path.display()))
+                .because(error)
+                .hint("the database is unchanged; restore a backup or report this")
+        })?;
+    }
+    tx.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    tx.commit()?;
+    Ok(())
+}
+
+fn is_empty(connection: &Connection) -> Result<bool> {
+    let n: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    Ok(n == 0)
+}
+
+fn user_version(connection: &Connection) -> Result<i64> {
+    Ok(connection.query_row("PRAGMA user_version", [], |row| row.get(0))?)
+}
+
+fn version_error(path: &Path, version: i64) -> Error {
+    let place = path.display();
+    if version > SCHEMA_VERSION {
+        Error::new(
+            ErrorKind::DatabaseVersion,
+            format!("{place} has schema version {version}, this lore knows up to {SCHEMA_VERSION}"),
+        )
+        .hint("use the newer lore that wrote it")
+    } else {
+        Error::new(
+            ErrorKind::DatabaseVersion,
+            format!("{place} has schema version {version}, this lore reads {SCHEMA_VERSION}"),
+        )
+        .hint("run any job, for example `lore run maintain`: it brings the database up to date")
+    }
+}
+
+/// A write-ahead log needs its shared-memory file even for reading.
+fn explain_read_only(path: &Path, error: Error) -> Error {
+    if error.kind() == ErrorKind::Io {
+        return error
+            .context(format!("read {}", path.display()))
+            .hint("a database in WAL mode needs a writable directory even for readers: mount it read-write, or query a copy");
+    }
+    error
+}
+
+/// Refuses file systems on which SQLite's write-ahead log is known to corrupt databases.
+fn refuse_network_fs(path: &Path, options: OpenOptions) -> Result<()> {
+    if options.allow_network_fs {
+        return Ok(());
+    }
+    let Some(name) = network_fs_at(path)? else { return Ok(()) };
+    Err(Error::new(
+        ErrorKind::Io,
+        format!(
+            "{} is on a network file system ({name}), where SQLite databases get corrupted",
+            path.display()
+        ),
+    )
+    .hint("use a local disk or a ReadWriteOncePod volume")
+    .hint("or, at your own risk, set allow_network_fs = true in [database]"))
+}
+
+#[cfg(target_os = "linux")]
+fn network_fs_at(path: &Path) -> Result<Option<&'static str>> {
+    let stat = rustix::fs::statfs(path)
+        .map_err(|error| io_error(format!("look at the file system of {}", path.display()), error.into()))?;
+    // The kernel's type has another width on some architectures; magic numbers fit 32 bits.
+    Ok(network_fs_name((stat.f_type as u64 & 0xFFFF_FFFF) as u32))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn network_fs_at(_path: &Path) -> Result<Option<&'static str>> {
+    Ok(None)
+}
+
+/// Names a network file system by its magic number (Linux `statfs(2)`).
+pub(crate) fn network_fs_name(magic: u32) -> Option<&'static str> {
+    match magic {
+        0x6969 => Some("NFS"),
+        0x517B => Some("SMB"),
+        0xFE53_4D42 => Some("SMB2"),
+        0xFF53_4D42 => Some("CIFS"),
+        0x00C3_6400 => Some("Ceph"),
+        0x0102_1997 => Some("9p"),
+        0x5346_414F => Some("AFS"),
+        0x0BD0_0BD0 => Some("Lustre"),
+        0x0116_1970 => Some("GFS2"),
+        0x7461_636F => Some("OCFS2"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_known_by_number() {
+        assert_eq!(network_fs_name(0x6969), Some("NFS"));
+        assert_eq!(network_fs_name(0xFE53_4D42), Some("SMB2"));
+        assert_eq!(network_fs_name(0x0102_1997), Some("9p"));
+        assert_eq!(network_fs_name(0xEF53), None, "ext4");
+        assert_eq!(network_fs_name(0x0102_1994), None, "tmpfs");
+        assert_eq!(network_fs_name(0x794C_7630), None, "overlayfs");
+    }
+
+    #[test]
+    fn a_foreign_database_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("other.db");
+        let mut connection = open_writer(&path, OpenOptions::default()).unwrap();
+        connection.execute_batch("CREATE TABLE recipes(id INTEGER)").unwrap();
+        let error = migrate(&mut connection, &path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DatabaseVersion);
+    }
+
+    #[test]
+    fn sqlite_vec_is_loaded() {
+        let dir = tempfile::tempdir().unwrap();
+        let connection = open_writer(&dir.path().join("x.db"), OpenOptions::default()).unwrap();
+        let version: String = connection.query_row("SELECT vec_version()", [], |row| row.get(0)).unwrap();
+        assert_eq!(version, "v0.1.9");
+    }
+}
