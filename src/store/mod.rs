@@ -5,8 +5,11 @@
 //! write transaction checks the fencing token inside itself: a process that lost the lock
 //! changes nothing. Functions of the subject modules take a [`ReadTx`] or a [`WriteTx`].
 
+pub mod cursors;
+pub mod entities;
 pub mod lock;
 pub mod open;
+pub mod queues;
 pub mod runs;
 
 use std::ops::Deref;

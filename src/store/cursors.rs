@@ -1,0 +1,168 @@
+//! SQL of cursors and of streams that fail: where each stream of each project stands.
+
+use rusqlite::OptionalExtension;
+use serde::Serialize;
+
+use super::{ReadTx, WriteTx};
+use crate::backoff::{self, QUEUE};
+use crate::clock::Millis;
+use crate::error::{Error, Result};
+
+/// Where a stream stands. Written in the transaction of the rows it speaks of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Greatest `updated_at` stored.
+    pub updated_at: Option<Millis>,
+    /// GitLab id of the row that holds it.
+    pub tie_id: Option<i64>,
+    /// Archives: what file was read.
+    pub fingerprint: Option<String>,
+    /// When it was last written here.
+    pub saved_at: Millis,
+}
+
+/// Returns the cursor of a stream.
+///
+/// # Errors
+/// SQLite's.
+pub fn get(tx: &ReadTx<'_>, project_id: i64, stream: &str) -> Result<Option<Cursor>> {
+    Ok(tx
+        .sql()
+        .prepare_cached(
+            "SELECT updated_at, tie_id, fingerprint, saved_at FROM cursors WHERE project_id = ?1 AND stream = ?2",
+        )?
+        .query_row((project_id, stream), |row| {
+            Ok(Cursor {
+                updated_at: row.get(0)?,
+                tie_id: row.get(1)?,
+                fingerprint: row.get(2)?,
+                saved_at: row.get(3)?,
+            })
+        })
+        .optional()?)
+}
+
+/// Writes the cursor of a stream; `saved_at` is taken from it.
+///
+/// # Errors
+/// SQLite's.
+pub fn set(tx: &WriteTx<'_>, project_id: i64, stream: &str, cursor: &Cursor) -> Result<()> {
+    tx.sql()
+        .prepare_cached(
+            "INSERT INTO cursors(project_id, stream, updated_at, tie_id, fingerprint, saved_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT(project_id, stream) DO UPDATE SET updated_at = excluded.updated_at, tie_id = excluded.tie_id,
+               fingerprint = excluded.fingerprint, saved_at = excluded.saved_at",
+        )?
+        .execute((
+            project_id,
+            stream,
+            cursor.updated_at,
+            cursor.tie_id,
+            &cursor.fingerprint,
+            cursor.saved_at,
+        ))?;
+    Ok(())
+}
+
+/// Forgets the cursors of a source: the next ingest reads everything again.
+///
+/// # Errors
+/// SQLite's.
+pub fn clear(tx: &WriteTx<'_>, source_name: &str) -> Result<()> {
+    tx.sql().execute(
+        "DELETE FROM cursors WHERE project_id IN (SELECT id FROM projects WHERE source_name = ?1)",
+        [source_name],
+    )?;
+    Ok(())
+}
+
+/// A stream that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StreamFailure {
+    /// Path of the project.
+    pub project_path: String,
+    /// Name of the stream.
+    pub stream: String,
+    /// Failures in a row.
+    pub attempt_count: i64,
+    /// When it was last tried.
+    pub last_attempt_at: Millis,
+    /// When it may be tried again.
+    pub next_attempt_at: Option<Millis>,
+    /// Kind of the last error.
+    pub error_kind: String,
+    /// The last error.
+    pub error: String,
+}
+
+/// Records that a stream could not be read.
+///
+/// # Errors
+/// SQLite's.
+pub fn record_stream_failure(
+    tx: &WriteTx<'_>,
+    project_id: i64,
+    stream: &str,
+    error: &Error,
+    now: Millis,
+) -> Result<()> {
+    let before: Option<i64> = tx
+        .sql()
+        .prepare_cached("SELECT attempt_count FROM stream_failures WHERE project_id = ?1 AND stream = ?2")?
+        .query_row((project_id, stream), |row| row.get(0))
+        .optional()?;
+    let attempts = before.unwrap_or(0) + 1;
+    let failures = u32::try_from(attempts).unwrap_or(u32::MAX);
+    tx.sql()
+        .prepare_cached(
+            "INSERT INTO stream_failures(project_id, stream, attempt_count, last_attempt_at, next_attempt_at, error_kind, last_error)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT(project_id, stream) DO UPDATE SET attempt_count = excluded.attempt_count,
+               last_attempt_at = excluded.last_attempt_at, next_attempt_at = excluded.next_attempt_at,
+               error_kind = excluded.error_kind, last_error = excluded.last_error",
+        )?
+        .execute((
+            project_id,
+            stream,
+            attempts,
+            now,
+            QUEUE.next_attempt_at(now, failures, backoff::random()),
+            error.kind().code(),
+            error.full_message(),
+        ))?;
+    Ok(())
+}
+
+/// Forgets the failures of a stream that was read.
+///
+/// # Errors
+/// SQLite's.
+pub fn clear_stream_failure(tx: &WriteTx<'_>, project_id: i64, stream: &str) -> Result<()> {
+    tx.sql()
+        .prepare_cached("DELETE FROM stream_failures WHERE project_id = ?1 AND stream = ?2")?
+        .execute((project_id, stream))?;
+    Ok(())
+}
+
+/// Returns the streams that could not be read, by project.
+///
+/// # Errors
+/// SQLite's.
+pub fn stream_failures(tx: &ReadTx<'_>) -> Result<Vec<StreamFailure>> {
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT p.path, f.stream, f.attempt_count, f.last_attempt_at, f.next_attempt_at, f.error_kind, f.last_error
+           FROM stream_failures f JOIN projects p ON p.id = f.project_id ORDER BY p.path, f.stream",
+    )?;
+    let rows = statement.query_map([], |row| {
+        Ok(StreamFailure {
+            project_path: row.get(0)?,
+            stream: row.get(1)?,
+            attempt_count: row.get(2)?,
+            last_attempt_at: row.get(3)?,
+            next_attempt_at: row.get(4)?,
+            error_kind: row.get(5)?,
+            error: row.get(6)?,
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
