@@ -27,6 +27,8 @@ pub enum StopReason {
     Cancelled = 6,
     /// Another step failed and the run does not go on.
     RunFailed = 7,
+    /// The database file is no longer the one that was opened.
+    DatabaseReplaced = 8,
 }
 
 impl StopReason {
@@ -39,6 +41,7 @@ impl StopReason {
             Self::LockLost,
             Self::Cancelled,
             Self::RunFailed,
+            Self::DatabaseReplaced,
         ]
         .into_iter()
         .find(|reason| *reason as u8 == code)
@@ -53,6 +56,9 @@ impl StopReason {
             Self::RunTimeout => Error::new(ErrorKind::RunFailed, "the run's timeout ran out"),
             Self::LockLost => {
                 Error::new(ErrorKind::Fenced, "the app lock is lost: another run may have taken it")
+            }
+            Self::DatabaseReplaced => {
+                Error::new(ErrorKind::Fenced, "the database file was replaced while the run was under way")
             }
             Self::Cancelled => Error::new(ErrorKind::RunFailed, "cancelled on request"),
             Self::RunFailed => Error::new(ErrorKind::RunFailed, "stopped because another step failed"),
@@ -122,7 +128,7 @@ impl Cancel {
     /// ran out, otherwise after `grace`, so that a short transaction can end.
     pub fn is_overdue(&self, grace: Duration) -> bool {
         let Some(reason) = self.reason() else { return false };
-        if matches!(reason, StopReason::LockLost) {
+        if matches!(reason, StopReason::LockLost | StopReason::DatabaseReplaced) {
             return true;
         }
         let asked = [Some(&self.own), self.parent.as_ref()]

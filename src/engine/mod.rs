@@ -2,5 +2,7 @@
 
 pub mod cancel;
 pub mod ctx;
+pub mod lease;
+pub mod process;
 pub mod progress;
 pub mod step;

@@ -326,3 +326,10 @@ pub(super) fn explain_busy(path: &Path, error: Error) -> Error {
         .context(format!("{} is write-locked by {who}", path.display()))
         .hint("find the process that holds a transaction open (a shell with sqlite3?), or try again later")
 }
+
+/// Moves the holder to another machine, where it cannot be probed.
+#[cfg(test)]
+pub(crate) fn set_boot_id_for_test(tx: &super::WriteTx<'_>, boot_id: &str) -> Result<()> {
+    tx.sql().execute("UPDATE app_lock SET boot_id = ?1", [boot_id])?;
+    Ok(())
+}
