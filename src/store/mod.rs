@@ -11,6 +11,7 @@ pub mod lock;
 pub mod open;
 pub mod queues;
 pub mod runs;
+pub mod status;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,173 @@
+//! `lore status`: lock, queues, documents, index, last runs.
+
+use serde::Serialize;
+
+use super::{App, lock as lock_command, runs as runs_command};
+use crate::clock;
+use crate::error::Result;
+use crate::store::cursors::{self, StreamFailure};
+use crate::store::lock::{self, LockState};
+use crate::store::queues::{self, FailingEntry, QueueDepth};
+use crate::store::runs::{self, Run};
+use crate::store::status::{self, DocumentCounts, EntityCounts, FileSizes};
+
+/// Failing entries that are listed.
+const FAILING_SHOWN: i64 = 20;
+
+/// Show lock, queues, documents, index and the last runs.
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {}
+
+#[derive(Serialize)]
+struct Status {
+    database: Database,
+    documents: DocumentCounts,
+    embeddings: Embeddings,
+    fts: Fts,
+    queues: Queues,
+    queue_details: Vec<QueueDepth>,
+    failing: Vec<FailingEntry>,
+    stream_failures: Vec<StreamFailure>,
+    entities: EntityCounts,
+    lock: LockState,
+    last_runs: Vec<Run>,
+}
+
+#[derive(Serialize)]
+struct Database {
+    path: String,
+    schema_version: i64,
+    size_bytes: u64,
+    wal_bytes: u64,
+}
+
+/// Embeddings are not built by this version: everything is pending.
+#[derive(Serialize)]
+struct Embeddings {
+    embedded: i64,
+    pending: i64,
+    failed: i64,
+    coverage_pct: f64,
+}
+
+#[derive(Serialize)]
+struct Fts {
+    indexed: i64,
+}
+
+#[derive(Default, Serialize)]
+struct Queues {
+    dirty_sources: i64,
+    dirty_sources_failed: i64,
+    dirty_sources_quarantined: i64,
+    pending_discussion_fetches: i64,
+    pending_discussion_fetches_failed: i64,
+    pending_discussion_fetches_quarantined: i64,
+}
+
+impl Queues {
+    fn of(depths: &[QueueDepth]) -> Self {
+        let mut queues = Self::default();
+        for depth in depths {
+            match depth.queue {
+                "dirty_sources" => {
+                    queues.dirty_sources = depth.depth;
+                    queues.dirty_sources_failed = depth.failed;
+                    queues.dirty_sources_quarantined = depth.quarantined;
+                }
+                _ => {
+                    queues.pending_discussion_fetches = depth.depth;
+                    queues.pending_discussion_fetches_failed = depth.failed;
+                    queues.pending_discussion_fetches_quarantined = depth.quarantined;
+                }
+            }
+        }
+        queues
+    }
+}
+
+/// Runs `lore status`.
+///
+/// # Errors
+/// Those of the database.
+pub fn run(_args: &StatusArgs, app: &mut App) -> Result<()> {
+    let store = app.open_read_only()?;
+    let FileSizes { database, wal } = status::file_sizes(&store);
+    let path = store.path().display().to_string();
+    let now = clock::now_ms();
+    let status = store.read(|tx| {
+        let documents = status::documents(tx)?;
+        let queue_details = queues::depths(tx, now)?;
+        Ok(Status {
+            database: Database {
+                path,
+                schema_version: crate::store::SCHEMA_VERSION,
+                size_bytes: database,
+                wal_bytes: wal,
+            },
+            documents,
+            embeddings: Embeddings { embedded: 0, pending: documents.total, failed: 0, coverage_pct: 0.0 },
+            fts: Fts { indexed: status::fts_rows(tx)? },
+            queues: Queues::of(&queue_details),
+            queue_details,
+            failing: queues::failing(tx, FAILING_SHOWN)?,
+            stream_failures: cursors::stream_failures(tx)?,
+            entities: status::entities(tx)?,
+            lock: lock::state(tx)?,
+            last_runs: runs::newest(tx, None, 5)?,
+        })
+    })?;
+    app.reply(&status, |out| {
+        let Status { documents, entities, .. } = &status;
+        out.line(format!(
+            "Database    {} ({:.1} MB, log {:.1} MB)",
+            status.database.path,
+            status.database.size_bytes as f64 / 1e6,
+            status.database.wal_bytes as f64 / 1e6
+        ))?;
+        out.line(format!(
+            "Stored      {} projects, {} issues, {} merge requests, {} discussions, {} notes",
+            entities.projects, entities.issues, entities.merge_requests, entities.discussions, entities.notes
+        ))?;
+        out.line(format!(
+            "Documents   {} ({} issues, {} merge requests, {} discussions; {} cut at the length limit)",
+            documents.total, documents.issues, documents.mrs, documents.discussions, documents.truncated
+        ))?;
+        out.line(format!("Full text   {} indexed", status.fts.indexed))?;
+        for queue in &status.queue_details {
+            let oldest = queue
+                .oldest_at
+                .map_or_else(String::new, |at| format!(", oldest {} s", now.saturating_sub(at).max(0) / 1000));
+            out.line(format!(
+                "Queue       {}: {} ({} ready, {} failing, {} quarantined{oldest})",
+                queue.queue, queue.depth, queue.ready, queue.failed, queue.quarantined
+            ))?;
+        }
+        for (line, label) in
+            lock_command::describe(&status.lock, now).iter().zip(std::iter::once("Lock").chain(std::iter::repeat("")))
+        {
+            out.line(format!("{label:<11} {line}"))?;
+        }
+        for failure in &status.stream_failures {
+            out.line(format!(
+                "Failing     {} {}: {} (failed {} times)",
+                failure.project_path, failure.stream, failure.error, failure.attempt_count
+            ))?;
+        }
+        for entry in &status.failing {
+            let state = if entry.quarantined { ", quarantined" } else { "" };
+            out.line(format!(
+                "Failing     {} {}: {} (failed {} times{state})",
+                entry.queue, entry.subject, entry.error, entry.attempt_count
+            ))?;
+        }
+        out.line("Last runs")?;
+        if status.last_runs.is_empty() {
+            out.line("  none yet; start one: lore run demo")?;
+        }
+        for run in &status.last_runs {
+            out.line(runs_command::line_of(run))?;
+        }
+        Ok(())
+    })
+}
