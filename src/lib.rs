@@ -9,9 +9,12 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod content;
+pub mod diagnostic;
+pub mod duration;
 pub mod engine;
 pub mod error;
 pub mod fault;
+pub mod job;
 pub mod secret;
 pub mod store;
 
