@@ -16,6 +16,7 @@ pub mod error;
 pub mod fault;
 pub mod job;
 pub mod secret;
+pub mod steps;
 pub mod store;
 
 pub use cli::{World, run};

@@ -1,0 +1,28 @@
+//! The step kinds. Each is one file and one line of [`ALL`].
+
+pub mod ingest;
+
+use crate::engine::step::StepDef;
+
+/// Every kind of step that a job file can name, in the order in which lists show them.
+pub static ALL: &[StepDef] = &[StepDef::of::<ingest::Ingest>()];
+
+/// Finds a kind by its name in job files.
+pub fn find(kind: &str) -> Option<&'static StepDef> {
+    ALL.iter().find(|step| step.kind == kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_unique_and_their_examples_parse() {
+        for (idx, step) in ALL.iter().enumerate() {
+            assert!(ALL.iter().skip(idx + 1).all(|other| other.kind != step.kind), "{}", step.kind);
+            let with = toml::de::ValueDeserializer::parse(step.example);
+            let parsed = with.and_then(step.parse);
+            assert!(parsed.is_ok(), "example of {}: {:?}", step.kind, parsed.err());
+        }
+    }
+}
