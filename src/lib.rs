@@ -18,6 +18,7 @@ pub mod job;
 pub mod secret;
 pub mod steps;
 pub mod store;
+pub mod telemetry;
 
 pub use cli::{World, run};
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::World;
+use super::args::LogFormat;
 use crate::config::{self, Config, Loaded, Places};
 use crate::error::{Error, Result, io_error};
 use crate::store::{OpenOptions, Store};
@@ -22,10 +23,14 @@ pub struct Globals {
     pub config: Option<PathBuf>,
     /// `--database`
     pub database: Option<PathBuf>,
+    /// `--jobs-dir`
+    pub jobs_dir: Option<PathBuf>,
     /// `--json`, `--robot`, `LORE_ROBOT=1`
     pub json: bool,
     /// `--quiet`
     pub quiet: bool,
+    /// Form of log lines.
+    pub log_format: LogFormat,
     /// Whether human output is coloured.
     pub color: bool,
 }

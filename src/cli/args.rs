@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::app::{App, Globals, write_error};
-use super::{World, completions};
+use super::{World, completions, lock, run, runs, status};
 use crate::error::{Error, ErrorKind, Result};
+use crate::telemetry::{self, LogForm};
 
 /// Keeps the memory of a software team searchable.
 ///
@@ -26,6 +27,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Cli {
     #[command(flatten)]
     globals: GlobalArgs,
+    #[command(flatten)]
+    jobs_dir: run::JobsDirArg,
     #[command(subcommand)]
     command: Command,
 }
@@ -56,9 +59,10 @@ struct GlobalArgs {
 }
 
 /// Form of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people.
+    #[default]
     Human,
     /// One JSON object a line.
     Json,
@@ -73,6 +77,24 @@ enum ColorWhen {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a job: bring the index up to date, or maintain it
+    #[command(
+        after_help = "Examples:\n  lore run demo                             index the built-in sample project\n  lore run sync                             bring your projects up to date\n  lore run sync --if-locked skip            for schedules that may overlap\n  lore run sync --only regenerate-docs      one step\n  lore run sync --set ingest.source=main    one source\n  lore run sync --full                      read and render everything again\n  lore run sync --resume                    continue the last run\n  lore run sync --dry-run                   show the plan"
+    )]
+    Run(run::RunArgs),
+    /// Show the history of runs
+    #[command(
+        after_help = "Examples:\n  lore runs\n  lore runs --job sync --limit 5\n  lore runs show 42\n  lore runs cancel 42"
+    )]
+    Runs(runs::RunsArgs),
+    /// Show lock, queues, documents, index and the last runs
+    #[command(
+        visible_alias = "stats",
+        after_help = "Examples:\n  lore status\n  lore status --json | jq .data.queues"
+    )]
+    Status(status::StatusArgs),
+    /// Show or break the app lock
+    Lock(lock::LockArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  lore completions bash > /etc/bash_completion.d/lore")]
     Completions(completions::CompletionsArgs),
@@ -83,6 +105,10 @@ enum Command {
 
 fn run_command(command: &Command, app: &mut App) -> Result<()> {
     match command {
+        Command::Run(args) => run::run(args, app),
+        Command::Runs(args) => runs::run(args, app),
+        Command::Status(args) => status::run(args, app),
+        Command::Lock(args) => lock::run(args, app),
         Command::Completions(args) => completions::completions(args, app),
         Command::Man => completions::man(app),
     }
@@ -105,10 +131,13 @@ pub(super) fn dispatch(mut world: World) -> u8 {
     let globals = Globals {
         config: cli.globals.config,
         database: cli.globals.database,
+        jobs_dir: cli.jobs_dir.jobs_dir,
         json: cli.globals.json || robot,
         quiet: cli.globals.quiet,
+        log_format: cli.globals.log_format,
         color,
     };
+    start_logging(&world, &globals, &cli.command, cli.globals.verbose);
     let mut app = App::new(world, globals);
     match run_command(&cli.command, &mut app) {
         Ok(()) => 0,
@@ -117,6 +146,26 @@ pub(super) fn dispatch(mut world: World) -> u8 {
             error.kind().exit_code()
         }
     }
+}
+
+/// Starts logging at the level that the options ask for. A run on a terminal shows bars, so
+/// only warnings are logged beside them; a run elsewhere logs what happens.
+fn start_logging(world: &World, globals: &Globals, command: &Command, verbose: u8) {
+    let form = match globals.log_format {
+        LogFormat::Human => LogForm::Human,
+        LogFormat::Json => LogForm::Json,
+    };
+    let runs = matches!(command, Command::Run(_));
+    let quiet_by_default = !runs || (world.err_is_terminal && form == LogForm::Human);
+    let level = match (globals.quiet, verbose) {
+        (true, _) => "error",
+        (false, 0) if quiet_by_default => "warn",
+        (false, 0) => "info",
+        (false, 1) => "info,lore=debug",
+        (false, _) => "debug,lore=trace,hyper_util=info,h2=info",
+    };
+    let asked = world.vars.get("LORE_LOG").filter(|level| !level.is_empty());
+    telemetry::start_logging(form, asked.map_or(level, String::as_str));
 }
 
 /// Reports arguments that cannot be parsed, or prints the help that was asked for.

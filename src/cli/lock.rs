@@ -20,7 +20,9 @@ enum LockCommand {
     #[command(after_help = "Examples:\n  lore lock status\n  lore lock status --json | jq .data.owner")]
     Status,
     /// Free the lock of a holder that is named; its further writes are refused
-    #[command(after_help = "Examples:\n  lore lock break --owner 1c5e6a2e-…   # the owner that `lore lock status` shows")]
+    #[command(
+        after_help = "Examples:\n  lore lock break --owner 1c5e6a2e-…   # the owner that `lore lock status` shows"
+    )]
     Break {
         /// Owner of the lock as shown by `lore lock status`
         #[arg(long, value_name = "ID")]

@@ -6,6 +6,12 @@
 mod app;
 mod args;
 mod completions;
+mod jobs;
+mod lock;
+mod plan;
+mod run;
+mod runs;
+mod status;
 
 pub use app::{App, Human};
 

@@ -135,16 +135,17 @@ pub fn run(_args: &StatusArgs, app: &mut App) -> Result<()> {
         ))?;
         out.line(format!("Full text   {} indexed", status.fts.indexed))?;
         for queue in &status.queue_details {
-            let oldest = queue
-                .oldest_at
-                .map_or_else(String::new, |at| format!(", oldest {} s", now.saturating_sub(at).max(0) / 1000));
+            let oldest = queue.oldest_at.map_or_else(String::new, |at| {
+                format!(", oldest {} s", now.saturating_sub(at).max(0) / 1000)
+            });
             out.line(format!(
                 "Queue       {}: {} ({} ready, {} failing, {} quarantined{oldest})",
                 queue.queue, queue.depth, queue.ready, queue.failed, queue.quarantined
             ))?;
         }
-        for (line, label) in
-            lock_command::describe(&status.lock, now).iter().zip(std::iter::once("Lock").chain(std::iter::repeat("")))
+        for (line, label) in lock_command::describe(&status.lock, now)
+            .iter()
+            .zip(std::iter::once("Lock").chain(std::iter::repeat("")))
         {
             out.line(format!("{label:<11} {line}"))?;
         }

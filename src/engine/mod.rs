@@ -4,7 +4,7 @@ pub mod cancel;
 pub mod ctx;
 pub mod lease;
 pub mod process;
+pub mod progress;
 pub mod run;
 pub mod signals;
-pub mod progress;
 pub mod step;

@@ -258,9 +258,9 @@ impl<'scope> Driver<'_, 'scope, '_> {
         let Some(state) = self.steps.get_mut(place) else { return Ok(false) };
         let attempt = state.attempt + 1;
         let now = clock::now_ms();
-        self.env.store.write(|tx| {
-            runs::begin_attempt(tx, self.run_id, &step.id, i64::from(attempt), step.kind, now)
-        })?;
+        self.env
+            .store
+            .write(|tx| runs::begin_attempt(tx, self.run_id, &step.id, i64::from(attempt), step.kind, now))?;
         tracing::info!(step = %step.id, kind = step.kind, attempt, "step begins");
         let began = Instant::now();
         let own_deadline = step.timeout.map(|timeout| began + timeout);
@@ -313,7 +313,14 @@ impl<'scope> Driver<'_, 'scope, '_> {
             self.env.cancel.cancel(StopReason::LockLost);
         }
         let retry_in = error.as_ref().and_then(|error| {
-            retry_delay(step, state.attempt, &outcome, error, self.env.cancel.reason().is_some(), self.deadline)
+            retry_delay(
+                step,
+                state.attempt,
+                &outcome,
+                error,
+                self.env.cancel.reason().is_some(),
+                self.deadline,
+            )
         });
         let reason = match (&outcome, retry_in) {
             (_, Some(wait)) => Some(format!("tried again in {:.1} s", wait.as_secs_f64())),
@@ -403,8 +410,7 @@ fn log_end(
             tracing::error!(step = %step.id, attempt, outcome = ended, error.code = error.kind().code(), reason, "step failed: {error}");
         }
         None => {
-            let counts: Vec<String> =
-                report.counts.iter().map(|(name, n)| format!("{name}={n}")).collect();
+            let counts: Vec<String> = report.counts.iter().map(|(name, n)| format!("{name}={n}")).collect();
             tracing::info!(step = %step.id, attempt, outcome = ended, reason, counts = counts.join(" "), "step ended");
         }
     }
@@ -453,10 +459,8 @@ impl Facts for Snapshot {
 /// Sums a run up.
 fn conclude(env: &RunEnv<'_>, plan: &RunPlan<'_>, mut steps: Vec<Progressing>) -> RunReport {
     let stop = env.cancel.reason();
-    let outcomes = steps
-        .iter()
-        .zip(&plan.job.steps)
-        .map(|(state, step)| (state.outcome.as_ref(), step.allow_failure));
+    let outcomes =
+        steps.iter().zip(&plan.job.steps).map(|(state, step)| (state.outcome.as_ref(), step.allow_failure));
     let outcome = state::run_outcome(outcomes, stop.map(|stop| stop.error().kind()));
     let state = match (outcome.failure, stop) {
         (None, _) => RunState::Succeeded,
@@ -507,7 +511,9 @@ fn run_error(kind: ErrorKind, stop: Option<StopReason>, plan: &RunPlan<'_>, step
         .collect();
     let stopped = stop.map(StopReason::error).filter(|error| error.kind() == kind);
     if let Some(error) = stopped {
-        return error.context(format!("job {}", plan.job.name)).hint("the next run continues where this one stopped");
+        return error
+            .context(format!("job {}", plan.job.name))
+            .hint("the next run continues where this one stopped");
     }
     let describe = |(step, state): &(&JobStep, &Progressing)| {
         let message = state.error.as_ref().map_or_else(|| "failed".to_owned(), Error::full_message);
@@ -530,3 +536,6 @@ fn run_error(kind: ErrorKind, stop: Option<StopReason>, plan: &RunPlan<'_>, step
 pub fn finish(store: &Store, run_id: i64, report: &RunReport, exit_code: u8, now: Millis) -> Result<()> {
     store.write(|tx| runs::finish(tx, run_id, report.state, exit_code, report.error.as_ref(), now))
 }
+
+#[cfg(test)]
+mod tests;

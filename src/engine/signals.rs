@@ -37,7 +37,10 @@ pub fn install(cancel: &Cancel) -> Result<()> {
                     signal_hook::low_level::exit(code);
                 }
                 asked = true;
-                tracing::warn!(signal, "stopping: the batch under way ends or is rolled back; a second signal stops at once");
+                tracing::warn!(
+                    signal,
+                    "stopping: the batch under way ends or is rolled back; a second signal stops at once"
+                );
                 cancel.cancel(reason);
                 start_last_resort(code);
             }

@@ -77,7 +77,10 @@ pub fn documents(tx: &ReadTx<'_>) -> Result<DocumentCounts> {
 /// # Errors
 /// SQLite's.
 pub fn fts_rows(tx: &ReadTx<'_>) -> Result<i64> {
-    Ok(tx.sql().prepare_cached("SELECT count(*) FROM documents_fts_docsize")?.query_row([], |row| row.get(0))?)
+    Ok(tx
+        .sql()
+        .prepare_cached("SELECT count(*) FROM documents_fts_docsize")?
+        .query_row([], |row| row.get(0))?)
 }
 
 /// Counts the rows of the entities.

@@ -1,0 +1,402 @@
+//! `lore run` and its shortcuts: takes the lock, runs the job, reports how it ended.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::App;
+use super::args::LogFormat;
+use crate::clock;
+use crate::duration::duration_text as duration;
+use crate::engine::cancel::Cancel;
+use crate::engine::ctx::RunOptions;
+use crate::engine::lease::{self, Heartbeat, IfLocked, Outcome, Taken};
+use crate::engine::progress::ProgressMode;
+use crate::engine::run::{self, RunEnv, RunPlan, RunReport, StepSummary};
+use crate::engine::signals;
+use crate::error::{Error, ErrorKind, Result, io_error};
+use crate::fault;
+use crate::job::graph::Selection;
+use crate::job::{Job, Override};
+use crate::store::lock::LockState;
+use crate::store::runs::{self, NewRun, RunState};
+use crate::store::{Store, lock, queues};
+
+/// Run a job.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Job: a name in the jobs directory or compiled in (see `lore jobs list`), or the path of a job file
+    pub job: String,
+    #[command(flatten)]
+    pub options: RunFlags,
+}
+
+/// Options of `lore run`.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct RunFlags {
+    /// Run these steps only
+    #[arg(long, value_name = "STEP", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Run these steps and everything that needs them
+    #[arg(long, value_name = "STEP", value_delimiter = ',')]
+    pub from: Vec<String>,
+    /// Leave these steps out
+    #[arg(long, value_name = "STEP", value_delimiter = ',')]
+    pub skip: Vec<String>,
+    /// Set a parameter of a step; the value is TOML, else text
+    #[arg(long, value_name = "STEP.KEY=VALUE")]
+    pub set: Vec<Override>,
+    /// Reset cursors and render everything again
+    #[arg(long)]
+    pub full: bool,
+    /// Process entries now that wait after a failure or are quarantined
+    #[arg(long)]
+    pub retry_failed: bool,
+    /// Continue a run that did not succeed: the last one of this job, or run N; steps that succeeded are not run again
+    #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "last")]
+    pub resume: Option<String>,
+    /// With --resume: continue although the job changed meanwhile
+    #[arg(long, requires = "resume")]
+    pub force: bool,
+    /// Show what would run and why; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// What to do when another run holds the lock
+    #[arg(long, value_enum, default_value_t = LockedAction::Fail, value_name = "ACTION")]
+    pub if_locked: LockedAction,
+    /// How long `--if-locked wait` waits
+    #[arg(long, default_value = "10m", value_parser = parse_duration, value_name = "TIME")]
+    pub lock_wait: DurationArg,
+    /// Do nothing when the job succeeded within this time
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    pub skip_if_fresh: Option<DurationArg>,
+    /// Exit with 21 when items keep failing or a failure was allowed
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// A duration of the command line.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DurationArg(pub Duration);
+
+fn parse_duration(text: &str) -> std::result::Result<DurationArg, String> {
+    duration::parse(text).map(DurationArg).ok_or_else(|| format!("expected {}", duration::FORM))
+}
+
+/// What to do when the lock is held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LockedAction {
+    /// Wait for it
+    Wait,
+    /// Exit with 75
+    #[default]
+    Fail,
+    /// Exit with 0
+    Skip,
+}
+
+/// The answer of a run.
+#[derive(Debug, Serialize)]
+struct RunAnswer {
+    job: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<i64>,
+    /// `succeeded`, `failed`, …, or `skipped`.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    exit_code: u8,
+    failing: i64,
+    allowed_failures: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    abandoned_runs: Vec<i64>,
+    steps: Vec<StepSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lock: Option<LockState>,
+}
+
+impl RunAnswer {
+    fn skipped(job: &Job, reason: String, lock: Option<LockState>) -> Self {
+        Self {
+            job: job.name.clone(),
+            run_id: None,
+            state: "skipped",
+            reason: Some(reason),
+            exit_code: 0,
+            failing: 0,
+            allowed_failures: 0,
+            abandoned_runs: Vec::new(),
+            steps: Vec::new(),
+            lock,
+        }
+    }
+}
+
+/// Runs `lore run`.
+///
+/// # Errors
+/// Those of the job file, the lock and the run.
+pub fn run(args: &RunArgs, app: &mut App) -> Result<()> {
+    let job = super::jobs::find(app, &args.job, &args.options.set)?;
+    run_job(&job, &args.options, app)
+}
+
+/// Runs a job that is at hand. The one path that every command that changes something takes.
+///
+/// # Errors
+/// Those of the lock and the run.
+pub fn run_job(job: &Job, flags: &RunFlags, app: &mut App) -> Result<()> {
+    let selection =
+        Selection { only: flags.only.clone(), from: flags.from.clone(), skip: flags.skip.clone() };
+    let selected = job.select(&selection)?;
+    if flags.dry_run {
+        return super::plan::show(job, &selected, app);
+    }
+    // Before the lock: number 1 of a container has no default action for SIGTERM.
+    let cancel = Cancel::new();
+    signals::install(&cancel)?;
+    let store = app.open()?;
+    if let Some(answer) = fresh(&store, job, flags)? {
+        return reply(&answer, app);
+    }
+    let (resumed_from, done_before) = resume(&store, job, flags)?;
+    let options = RunOptions { full: flags.full || job.full, retry_failed: flags.retry_failed };
+    let options_json = serde_json::to_string(&options)
+        .map_err(|error| Error::internal("encode the run's options").because(error))?;
+    let new_run = NewRun { job: &job.name, job_hash: &job.hash, options: &options_json, resumed_from };
+    let if_locked = match flags.if_locked {
+        LockedAction::Wait => IfLocked::Wait(flags.lock_wait.0),
+        LockedAction::Fail => IfLocked::Fail,
+        LockedAction::Skip => IfLocked::Skip,
+    };
+    let lock_config = app.config()?.lock;
+    let taken = match lease::take(&store, &new_run, lock_config, if_locked, &cancel)? {
+        Outcome::Taken(taken) => taken,
+        Outcome::Skipped(held) => {
+            let reason = lock::held_error(&held, clock::now_ms()).full_message();
+            return reply(&RunAnswer::skipped(job, reason, Some(*held)), app);
+        }
+    };
+    store.set_fence(Some(taken.fence.clone()));
+    fault::point("after-lock");
+    let plan = RunPlan { job, selected, done_before };
+    let report = work(app, &store, &plan, &taken, options, &cancel)?;
+    end(job, flags, app, &taken, report)
+}
+
+/// Runs the steps and closes the run: its row first, then the lock.
+fn work(
+    app: &App,
+    store: &Store,
+    plan: &RunPlan<'_>,
+    taken: &Taken,
+    options: RunOptions,
+    cancel: &Cancel,
+) -> Result<RunReport> {
+    let config = app.config()?;
+    let mut heartbeat = Heartbeat::start(store, &taken.fence, taken.run_id, config.lock, cancel)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| io_error("start the network runtime", error))?;
+    let span = tracing::info_span!("run", run_id = taken.run_id, job = %plan.job.name);
+    let _in_run = span.enter();
+    tracing::info!(token = taken.fence.token, "run begins");
+    for run in &taken.abandoned {
+        tracing::warn!(
+            abandoned_run = run,
+            "the process of an earlier run died; its run is closed as abandoned"
+        );
+    }
+    if options.retry_failed {
+        let n = store.write(queues::retry_failed)?;
+        tracing::info!(entries = n, "entries that failed are ready again");
+    }
+    let known = &app.world.vars;
+    let vars = |name: &str| known.get(name).cloned();
+    let env = RunEnv {
+        store,
+        config,
+        vars: &vars,
+        runtime: runtime.handle().clone(),
+        progress: progress_mode(app),
+        options,
+        cancel: cancel.clone(),
+    };
+    let ran = run::run(&env, plan, taken.run_id);
+    let closed = ran.and_then(|report| {
+        let code = report.error.as_ref().map_or(0, |error| error.kind().exit_code());
+        let lost = report.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Fenced);
+        if !lost {
+            run::finish(store, taken.run_id, &report, code, clock::now_ms())?;
+        }
+        Ok(report)
+    });
+    fault::point("before-release");
+    heartbeat.stop();
+    // Freed whatever happened: a lock that outlives its process delays the next run.
+    match lock::release(store, &taken.fence) {
+        Ok(true) => {}
+        Ok(false) => tracing::warn!("the lock was taken over before it was released"),
+        Err(error) => tracing::error!("release the lock: {error}"),
+    }
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    closed
+}
+
+fn progress_mode(app: &App) -> ProgressMode {
+    if app.globals.quiet {
+        ProgressMode::Silent
+    } else if app.world.err_is_terminal && app.globals.log_format == LogFormat::Human {
+        ProgressMode::Bars(indicatif::MultiProgress::new())
+    } else {
+        ProgressMode::Log
+    }
+}
+
+/// Returns the answer of a run that is not needed.
+fn fresh(store: &Store, job: &Job, flags: &RunFlags) -> Result<Option<RunAnswer>> {
+    let Some(DurationArg(window)) = flags.skip_if_fresh else { return Ok(None) };
+    let Some(last) = store.read(|tx| runs::last_success(tx, &job.name))? else { return Ok(None) };
+    let age = clock::now_ms().saturating_sub(last);
+    let window_ms = i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
+    if (0..window_ms).contains(&age) {
+        let reason = format!("succeeded {} s ago, at {}", age / 1000, clock::rfc3339(last));
+        return Ok(Some(RunAnswer::skipped(job, reason, None)));
+    }
+    Ok(None)
+}
+
+/// Finds the run to continue, and the steps that it has done.
+fn resume(store: &Store, job: &Job, flags: &RunFlags) -> Result<(Option<i64>, Vec<String>)> {
+    let Some(which) = &flags.resume else { return Ok((None, Vec::new())) };
+    let (old, attempts) = store.read(|tx| {
+        let old = if which == "last" {
+            runs::newest(tx, Some(&job.name), 1)?.into_iter().next().ok_or_else(|| {
+                Error::new(ErrorKind::ReferenceNotFound, format!("job {} has not run yet", job.name))
+            })?
+        } else {
+            let id = which.parse().map_err(|_| {
+                Error::usage(format!("--resume {which}: not the number of a run"))
+                    .hint("`lore runs` lists them")
+            })?;
+            runs::get(tx, id)?
+        };
+        let attempts = runs::attempts(tx, old.id)?;
+        Ok((old, attempts))
+    })?;
+    if old.job != job.name {
+        return Err(Error::usage(format!("run {} was of job {}, not {}", old.id, old.job, job.name)));
+    }
+    if old.state == RunState::Succeeded.as_str() {
+        return Err(Error::usage(format!("run {} succeeded: there is nothing to continue", old.id))
+            .hint("run the job again without --resume"));
+    }
+    if old.job_hash != job.hash && !flags.force {
+        return Err(Error::new(
+            ErrorKind::Config,
+            format!("job {} changed since run {}: steps that were done may differ now", job.name, old.id),
+        )
+        .hint("run it anew, or continue all the same with --force"));
+    }
+    let done = attempts
+        .iter()
+        .filter(|attempt| attempt.state == "succeeded")
+        .map(|attempt| attempt.step.clone())
+        .collect();
+    Ok((Some(old.id), done))
+}
+
+fn end(job: &Job, flags: &RunFlags, app: &mut App, taken: &Taken, report: RunReport) -> Result<()> {
+    let RunReport { state, error, steps, allowed_failures, failing } = report;
+    let strict_failure = error.is_none() && flags.strict && (failing > 0 || allowed_failures > 0);
+    let error = error.or_else(|| {
+        strict_failure.then(|| {
+            Error::new(
+                ErrorKind::ItemsFailing,
+                format!(
+                    "job {}: {failing} items are failing, {allowed_failures} failures were allowed",
+                    job.name
+                ),
+            )
+            .hint("`lore status` lists what is failing")
+        })
+    });
+    let answer = RunAnswer {
+        job: job.name.clone(),
+        run_id: Some(taken.run_id),
+        state: state.as_str(),
+        reason: None,
+        exit_code: error.as_ref().map_or(0, |error| error.kind().exit_code()),
+        failing,
+        allowed_failures,
+        abandoned_runs: taken.abandoned.clone(),
+        steps,
+        lock: None,
+    };
+    match error {
+        None => reply(&answer, app),
+        Some(error) => {
+            if !app.globals.json {
+                reply(&answer, app)?;
+            }
+            let details = serde_json::to_value(&answer)
+                .map_err(|error| Error::internal("encode the answer").because(error))?;
+            Err(error.details(details))
+        }
+    }
+}
+
+fn reply(answer: &RunAnswer, app: &mut App) -> Result<()> {
+    app.reply(answer, |out| {
+        let run = answer.run_id.map_or_else(String::new, |id| format!(" (run {id})"));
+        let reason = answer.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
+        for step in &answer.steps {
+            let mark = match step.outcome {
+                "succeeded" => out.paint("32", "ok     "),
+                "skipped" => out.paint("2", "skipped"),
+                _ => out.paint("31", "failed "),
+            };
+            let seconds = step.elapsed_ms as f64 / 1000.0;
+            let why = step.reason.as_deref().or(step.error.as_deref()).unwrap_or_default();
+            out.line(format!("{mark}  {:<20} {seconds:>7.1} s  {why}", step.step))?;
+            for (name, n) in step.report.counts.iter().filter(|(_, n)| **n != 0) {
+                out.line(format!("           {:<32} {n:>9}", name.replace('_', " ")))?;
+            }
+            for warning in &step.report.warnings {
+                out.line(format!("           {} {warning}", out.paint("33", "warning:")))?;
+            }
+        }
+        out.line(format!("Job {}{run} {}{reason}", answer.job, answer.state))?;
+        if answer.failing > 0 {
+            out.line(format!("{} items failed and stay queued or recorded: lore status", answer.failing))?;
+        }
+        if answer.job == "demo" && answer.state == "succeeded" {
+            out.line("")?;
+            out.line("Try next:")?;
+            for command in DEMO_NEXT {
+                out.line(format!("  {command}"))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What a newcomer can do with the sample data.
+const DEMO_NEXT: [&str; 5] = [
+    "lore query 'session expires too early'",
+    "lore query 'is:open label:bug upload'",
+    "lore show '#12'",
+    "lore status",
+    "lore config init > lore.toml   # then: lore run sync",
+];
+
+/// Where a job directory given on the command line lies.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct JobsDirArg {
+    /// Directory of job files, searched before the jobs compiled in
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
+    pub jobs_dir: Option<PathBuf>,
+}
