@@ -98,7 +98,7 @@ pub enum LockedAction {
 
 /// The answer of a run.
 #[derive(Debug, Serialize)]
-struct RunAnswer {
+pub(super) struct RunAnswer {
     job: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<i64>,
@@ -117,6 +117,16 @@ struct RunAnswer {
 }
 
 impl RunAnswer {
+    /// The report of a step, when it ran.
+    pub(super) fn step(&self, id: &str) -> Option<&StepSummary> {
+        self.steps.iter().find(|step| step.step == id)
+    }
+
+    /// Why nothing was run, when nothing was.
+    pub(super) fn skip_reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
     fn skipped(job: &Job, reason: String, lock: Option<LockState>) -> Self {
         Self {
             job: job.name.clone(),
@@ -142,23 +152,54 @@ pub fn run(args: &RunArgs, app: &mut App) -> Result<()> {
     run_job(&job, &args.options, app)
 }
 
-/// Runs a job that is at hand. The one path that every command that changes something takes.
+/// Runs a job that is at hand and reports it.
 ///
 /// # Errors
 /// Those of the lock and the run.
 pub fn run_job(job: &Job, flags: &RunFlags, app: &mut App) -> Result<()> {
-    let selection =
-        Selection { only: flags.only.clone(), from: flags.from.clone(), skip: flags.skip.clone() };
-    let selected = job.select(&selection)?;
     if flags.dry_run {
+        let selected = job.select(&selection(flags))?;
         return super::plan::show(job, &selected, app);
     }
+    let (answer, error) = execute(job, flags, app)?;
+    match error {
+        None => reply(&answer, app),
+        Some(error) => {
+            if !app.globals.json {
+                reply(&answer, app)?;
+            }
+            Err(with_answer(error, &answer)?)
+        }
+    }
+}
+
+/// Adds the answer of a failed run to its error, for `--json`.
+///
+/// # Errors
+/// When it cannot be encoded.
+pub(super) fn with_answer(error: Error, answer: &RunAnswer) -> Result<Error> {
+    let details =
+        serde_json::to_value(answer).map_err(|error| Error::internal("encode the answer").because(error))?;
+    Ok(error.details(details))
+}
+
+fn selection(flags: &RunFlags) -> Selection {
+    Selection { only: flags.only.clone(), from: flags.from.clone(), skip: flags.skip.clone() }
+}
+
+/// Runs a job under the lock. The one path that every command that changes something takes.
+/// The error beside the answer is the run's; it decides the exit code.
+///
+/// # Errors
+/// Those of the lock and of the run's own rows.
+pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnswer, Option<Error>)> {
+    let selected = job.select(&selection(flags))?;
     // Before the lock: number 1 of a container has no default action for SIGTERM.
     let cancel = Cancel::new();
     signals::install(&cancel)?;
     let store = app.open()?;
     if let Some(answer) = fresh(&store, job, flags)? {
-        return reply(&answer, app);
+        return Ok((answer, None));
     }
     let (resumed_from, done_before) = resume(&store, job, flags)?;
     let options = RunOptions { full: flags.full || job.full, retry_failed: flags.retry_failed };
@@ -175,14 +216,14 @@ pub fn run_job(job: &Job, flags: &RunFlags, app: &mut App) -> Result<()> {
         Outcome::Taken(taken) => taken,
         Outcome::Skipped(held) => {
             let reason = lock::held_error(&held, clock::now_ms()).full_message();
-            return reply(&RunAnswer::skipped(job, reason, Some(*held)), app);
+            return Ok((RunAnswer::skipped(job, reason, Some(*held)), None));
         }
     };
     store.set_fence(Some(taken.fence.clone()));
     fault::point("after-lock");
     let plan = RunPlan { job, selected, done_before };
     let report = work(app, &store, &plan, &taken, options, &cancel)?;
-    end(job, flags, app, &taken, report)
+    Ok(end(job, flags, &taken, report))
 }
 
 /// Runs the steps and closes the run: its row first, then the lock.
@@ -309,7 +350,7 @@ fn resume(store: &Store, job: &Job, flags: &RunFlags) -> Result<(Option<i64>, Ve
     Ok((Some(old.id), done))
 }
 
-fn end(job: &Job, flags: &RunFlags, app: &mut App, taken: &Taken, report: RunReport) -> Result<()> {
+fn end(job: &Job, flags: &RunFlags, taken: &Taken, report: RunReport) -> (RunAnswer, Option<Error>) {
     let RunReport { state, error, steps, allowed_failures, failing } = report;
     let strict_failure = error.is_none() && flags.strict && (failing > 0 || allowed_failures > 0);
     let error = error.or_else(|| {
@@ -336,17 +377,7 @@ fn end(job: &Job, flags: &RunFlags, app: &mut App, taken: &Taken, report: RunRep
         steps,
         lock: None,
     };
-    match error {
-        None => reply(&answer, app),
-        Some(error) => {
-            if !app.globals.json {
-                reply(&answer, app)?;
-            }
-            let details = serde_json::to_value(&answer)
-                .map_err(|error| Error::internal("encode the answer").because(error))?;
-            Err(error.details(details))
-        }
-    }
+    (answer, error)
 }
 
 fn reply(answer: &RunAnswer, app: &mut App) -> Result<()> {

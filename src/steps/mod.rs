@@ -1,11 +1,17 @@
 //! The step kinds. Each is one file and one line of [`ALL`].
 
 pub mod ingest;
+pub mod integrity_check;
+pub mod repair;
 
 use crate::engine::step::StepDef;
 
 /// Every kind of step that a job file can name, in the order in which lists show them.
-pub static ALL: &[StepDef] = &[StepDef::of::<ingest::Ingest>()];
+pub static ALL: &[StepDef] = &[
+    StepDef::of::<ingest::Ingest>(),
+    StepDef::of::<integrity_check::IntegrityCheck>(),
+    StepDef::of::<repair::Repair>(),
+];
 
 /// Finds a kind by its name in job files.
 pub fn find(kind: &str) -> Option<&'static StepDef> {

@@ -7,6 +7,7 @@
 
 pub mod cursors;
 pub mod entities;
+pub mod integrity;
 pub mod lock;
 pub mod open;
 pub mod queues;

@@ -1,0 +1,509 @@
+//! What must hold across tables, written once: each check with its meaning, how it is found
+//! and how it is repaired. Used by the `integrity-check` and `repair` steps, by
+//! `lore status --check`, and by tests after every scenario.
+
+use std::collections::BTreeMap;
+
+use rusqlite::Connection;
+use serde::Serialize;
+
+use super::{ReadTx, Store, WriteTx};
+use crate::clock::Millis;
+use crate::content::hash;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Findings that are kept of one check; the rest is counted.
+const KEPT_PER_CHECK: usize = 100;
+
+/// How the subjects of a finding are put right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Remedy {
+    /// Build the full-text index again from the documents.
+    RebuildFts,
+    /// Make the documents again from their sources.
+    Regenerate,
+    /// Delete the rows that nothing refers to.
+    Delete,
+    /// Close the runs whose process is gone.
+    CloseRuns,
+    /// Nothing in the database helps: restore a backup.
+    Restore,
+}
+
+/// One check.
+#[derive(Debug, Clone, Copy)]
+pub struct Check {
+    /// Name in findings, metrics and the reference.
+    pub name: &'static str,
+    /// What holds when there is no finding.
+    pub meaning: &'static str,
+    /// How a finding is put right.
+    pub remedy: Remedy,
+    /// How findings are looked for.
+    method: Method,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Method {
+    /// A query that returns the subject of each finding, and a detail.
+    Query(&'static str),
+    /// `PRAGMA integrity_check`.
+    Pages,
+    /// FTS5's own comparison of index and content.
+    FtsContent,
+    /// Hashes of documents against their text.
+    Hashes,
+}
+
+/// All checks, in the order in which they run.
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "pages",
+        meaning: "every page of the file is well formed (PRAGMA integrity_check)",
+        remedy: Remedy::Restore,
+        method: Method::Pages,
+    },
+    Check {
+        name: "foreign_keys",
+        meaning: "every reference between tables leads somewhere (PRAGMA foreign_key_check)",
+        remedy: Remedy::Restore,
+        method: Method::Query(
+            "SELECT \"table\" || ' row ' || coalesce(rowid, '?'), 'refers to a missing row of ' || \"parent\"
+               FROM pragma_foreign_key_check
+              WHERE \"table\" NOT IN ('document_labels', 'document_paths', 'document_assignees', 'document_refs')",
+        ),
+    },
+    Check {
+        name: "fts_missing",
+        meaning: "every document is in the full-text index",
+        remedy: Remedy::RebuildFts,
+        method: Method::Query(
+            "SELECT 'document ' || id, source_type || ' ' || source_id FROM documents d
+              WHERE NOT EXISTS (SELECT 1 FROM documents_fts_docsize s WHERE s.id = d.id)",
+        ),
+    },
+    Check {
+        name: "fts_extra",
+        meaning: "the full-text index holds nothing but documents",
+        remedy: Remedy::RebuildFts,
+        method: Method::Query(
+            "SELECT 'document ' || id, 'only in the index' FROM documents_fts_docsize s
+              WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.id = s.id)",
+        ),
+    },
+    Check {
+        name: "fts_content",
+        meaning: "the full-text index says what the documents say (FTS5 integrity-check, rank 1)",
+        remedy: Remedy::RebuildFts,
+        method: Method::FtsContent,
+    },
+    Check {
+        name: "document_hash",
+        meaning: "the hash of every document is that of its text",
+        remedy: Remedy::Regenerate,
+        method: Method::Hashes,
+    },
+    Check {
+        name: "document_missing",
+        meaning: "every issue, merge request and discussion has its document or is queued for it",
+        remedy: Remedy::Regenerate,
+        method: Method::Query(
+            "SELECT 'issue ' || id, 'has no document' FROM issues s
+              WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.source_type = 'issue' AND d.source_id = s.id)
+                AND NOT EXISTS (SELECT 1 FROM dirty_sources q WHERE q.source_type = 'issue' AND q.source_id = s.id)
+             UNION ALL
+             SELECT 'merge_request ' || id, 'has no document' FROM merge_requests s
+              WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.source_type = 'merge_request' AND d.source_id = s.id)
+                AND NOT EXISTS (SELECT 1 FROM dirty_sources q WHERE q.source_type = 'merge_request' AND q.source_id = s.id)
+             UNION ALL
+             SELECT 'discussion ' || id, 'has no document' FROM discussions s
+              WHERE EXISTS (SELECT 1 FROM notes n WHERE n.discussion_id = s.id AND n.is_system = 0)
+                AND NOT EXISTS (SELECT 1 FROM documents d WHERE d.source_type = 'discussion' AND d.source_id = s.id)
+                AND NOT EXISTS (SELECT 1 FROM dirty_sources q WHERE q.source_type = 'discussion' AND q.source_id = s.id)",
+        ),
+    },
+    Check {
+        name: "document_orphan",
+        meaning: "every document has its source",
+        remedy: Remedy::Delete,
+        method: Method::Query(
+            "SELECT 'document ' || id, source_type || ' ' || source_id || ' is gone' FROM documents d
+              WHERE CASE d.source_type
+                      WHEN 'issue' THEN NOT EXISTS (SELECT 1 FROM issues s WHERE s.id = d.source_id)
+                      WHEN 'merge_request' THEN NOT EXISTS (SELECT 1 FROM merge_requests s WHERE s.id = d.source_id)
+                      ELSE NOT EXISTS (SELECT 1 FROM discussions s WHERE s.id = d.source_id) END",
+        ),
+    },
+    Check {
+        name: "document_parts_orphan",
+        meaning: "labels, paths, assignees and references belong to a document",
+        remedy: Remedy::Delete,
+        method: Method::Query(
+            "SELECT 'label of document ' || document_id, label_name FROM document_labels
+              WHERE document_id NOT IN (SELECT id FROM documents)
+             UNION ALL SELECT 'path of document ' || document_id, path FROM document_paths
+              WHERE document_id NOT IN (SELECT id FROM documents)
+             UNION ALL SELECT 'assignee of document ' || document_id, username FROM document_assignees
+              WHERE document_id NOT IN (SELECT id FROM documents)
+             UNION ALL SELECT 'reference of document ' || document_id, target_path || ' ' || target_iid FROM document_refs
+              WHERE document_id NOT IN (SELECT id FROM documents)",
+        ),
+    },
+    Check {
+        name: "queue_orphan",
+        meaning: "every queue entry stands for something that is stored",
+        remedy: Remedy::Delete,
+        method: Method::Query(
+            "SELECT 'dirty_sources ' || source_type || ' ' || source_id, 'its source is gone' FROM dirty_sources q
+              WHERE CASE q.source_type
+                      WHEN 'issue' THEN NOT EXISTS (SELECT 1 FROM issues s WHERE s.id = q.source_id)
+                      WHEN 'merge_request' THEN NOT EXISTS (SELECT 1 FROM merge_requests s WHERE s.id = q.source_id)
+                      ELSE NOT EXISTS (SELECT 1 FROM discussions s WHERE s.id = q.source_id) END
+                AND NOT EXISTS (SELECT 1 FROM documents d WHERE d.source_type = q.source_type AND d.source_id = q.source_id)
+             UNION ALL
+             SELECT 'pending_discussion_fetches ' || project_id || ' ' || noteable_type || ' ' || noteable_iid, 'its item is gone'
+               FROM pending_discussion_fetches q
+              WHERE CASE q.noteable_type
+                      WHEN 'Issue' THEN NOT EXISTS (SELECT 1 FROM issues s WHERE s.project_id = q.project_id AND s.iid = q.noteable_iid)
+                      ELSE NOT EXISTS (SELECT 1 FROM merge_requests s WHERE s.project_id = q.project_id AND s.iid = q.noteable_iid) END",
+        ),
+    },
+    Check {
+        name: "queue_attempts",
+        meaning: "no queue entry has a negative number of attempts, or attempts without a time",
+        remedy: Remedy::Delete,
+        method: Method::Query(
+            "SELECT 'dirty_sources ' || source_type || ' ' || source_id, 'attempts ' || attempt_count FROM dirty_sources
+              WHERE attempt_count < 0 OR (attempt_count = 0) <> (last_attempt_at IS NULL)
+             UNION ALL
+             SELECT 'pending_discussion_fetches ' || project_id || ' ' || noteable_type || ' ' || noteable_iid, 'attempts ' || attempt_count
+               FROM pending_discussion_fetches WHERE attempt_count < 0 OR (attempt_count = 0) <> (last_attempt_at IS NULL)",
+        ),
+    },
+    Check {
+        name: "run_stuck",
+        meaning: "a run that is under way holds the lock",
+        remedy: Remedy::CloseRuns,
+        method: Method::Query(
+            "SELECT 'run ' || id, 'state running, but the lock is not its' FROM runs r
+              WHERE state = 'running'
+                AND NOT EXISTS (SELECT 1 FROM app_lock l WHERE l.owner IS NOT NULL AND l.run_id = r.id)",
+        ),
+    },
+];
+
+/// Something that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Name of the check.
+    pub check: &'static str,
+    /// What it is about.
+    pub subject: String,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+/// What the checks found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Findings {
+    /// Findings by check; checks without one are absent.
+    pub counts: BTreeMap<&'static str, usize>,
+    /// The first findings of each check.
+    pub findings: Vec<Finding>,
+}
+
+impl Findings {
+    /// Number of all findings.
+    pub fn total(&self) -> usize {
+        self.counts.values().sum()
+    }
+
+    /// Number of findings of a check.
+    pub fn count(&self, check: &str) -> usize {
+        self.counts.get(check).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, check: &'static str, subject: String, detail: String) {
+        let n = self.counts.entry(check).or_default();
+        *n += 1;
+        if *n <= KEPT_PER_CHECK {
+            self.findings.push(Finding { check, subject, detail });
+        }
+    }
+}
+
+/// Runs every check. Changes nothing.
+///
+/// # Errors
+/// SQLite's, where the damage is such that a check cannot even run.
+pub fn check(store: &Store) -> Result<Findings> {
+    let mut found = Findings::default();
+    store.read(|tx| {
+        for check in CHECKS {
+            match check.method {
+                Method::Query(sql) => run_query(tx, check.name, sql, &mut found)?,
+                Method::Pages => check_pages(tx, check.name, &mut found)?,
+                Method::Hashes => check_hashes(tx, check.name, &mut found)?,
+                Method::FtsContent => {}
+            }
+        }
+        Ok(())
+    })?;
+    for check in CHECKS.iter().filter(|check| matches!(check.method, Method::FtsContent)) {
+        check_fts_content(store, check.name, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn run_query(tx: &ReadTx<'_>, name: &'static str, sql: &str, found: &mut Findings) -> Result<()> {
+    let mut statement = tx.sql().prepare_cached(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        found.add(name, row.get(0)?, row.get(1)?);
+    }
+    Ok(())
+}
+
+fn check_pages(tx: &ReadTx<'_>, name: &'static str, found: &mut Findings) -> Result<()> {
+    let mut statement = tx.sql().prepare_cached("PRAGMA integrity_check(100)")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let line: String = row.get(0)?;
+        // The index over the external content is compared by a check of its own.
+        if line != "ok" && !line.contains("documents_fts") {
+            found.add(name, "database file".to_owned(), line);
+        }
+    }
+    Ok(())
+}
+
+fn check_hashes(tx: &ReadTx<'_>, name: &'static str, found: &mut Findings) -> Result<()> {
+    let mut statement = tx
+        .sql()
+        .prepare_cached("SELECT source_type, source_id, content_hash, content_text FROM documents")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (stored, text) = (row.get_ref(2)?.as_str().ok(), row.get_ref(3)?.as_str().ok());
+        let agrees = text.zip(stored).is_some_and(|(text, stored)| hash::text_hash(text) == stored);
+        if !agrees {
+            let (source_type, source_id): (String, i64) = (row.get(0)?, row.get(1)?);
+            found.add(
+                name,
+                format!("{source_type} {source_id}"),
+                "its text differs from its hash".to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The command is written as an INSERT, so it needs a write transaction; it changes nothing.
+fn check_fts_content(store: &Store, name: &'static str, found: &mut Findings) -> Result<()> {
+    let result = store.write(|tx| Ok(fts_agrees(tx.sql())));
+    match result? {
+        Ok(()) => Ok(()),
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseCorrupt) => {
+            found.add(name, "documents_fts".to_owned(), "index and documents differ".to_owned());
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn fts_agrees(connection: &Connection) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("INSERT INTO documents_fts(documents_fts, rank) VALUES ('integrity-check', 1)")?
+        .execute([])
+        .map(drop)
+}
+
+/// Keeps what was found, in place of what was found before.
+///
+/// # Errors
+/// SQLite's.
+pub fn save_findings(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<()> {
+    tx.sql().execute("DELETE FROM integrity_findings", [])?;
+    let mut statement = tx.sql().prepare_cached(
+        "INSERT INTO integrity_findings(check_name, subject, detail, found_at) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT(check_name, subject) DO NOTHING",
+    )?;
+    for finding in &found.findings {
+        statement.execute((finding.check, &finding.subject, &finding.detail, now))?;
+    }
+    Ok(())
+}
+
+/// What a repair did, or would do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Repaired {
+    /// Vectors without a document.
+    pub orphaned_embeddings_deleted: usize,
+    /// Vectors of an older text.
+    pub stale_embeddings_cleared: usize,
+    /// Documents that were missing in the full-text index.
+    pub missing_fts_repopulated: usize,
+    /// Entries of the full-text index that were wrong or no document's.
+    pub wrong_fts_replaced: usize,
+    /// Sources whose document is to be made again.
+    pub documents_requeued: usize,
+    /// Documents without a source.
+    pub orphaned_documents_deleted: usize,
+    /// Labels, paths, assignees and references without a document.
+    pub orphaned_parts_deleted: usize,
+    /// Queue entries without a source, or with impossible counts.
+    pub queue_entries_deleted: usize,
+    /// Runs whose process is gone.
+    pub runs_closed: usize,
+    /// Findings that only a backup can put right.
+    pub not_repairable: usize,
+}
+
+/// Plans a repair from what was found.
+pub fn plan(found: &Findings) -> Repaired {
+    let not_repairable = CHECKS
+        .iter()
+        .filter(|check| check.remedy == Remedy::Restore)
+        .map(|check| found.count(check.name))
+        .sum();
+    Repaired {
+        missing_fts_repopulated: found.count("fts_missing"),
+        wrong_fts_replaced: found.count("fts_extra")
+            + if found.count("fts_missing") + found.count("fts_extra") == 0 {
+                found.count("fts_content")
+            } else {
+                0
+            },
+        documents_requeued: found.count("document_missing") + found.count("document_hash"),
+        orphaned_documents_deleted: found.count("document_orphan"),
+        orphaned_parts_deleted: found.count("document_parts_orphan"),
+        queue_entries_deleted: found.count("queue_orphan") + found.count("queue_attempts"),
+        runs_closed: found.count("run_stuck"),
+        not_repairable,
+        ..Repaired::default()
+    }
+}
+
+/// Repairs what a check finds now, in one transaction. Doing it twice changes nothing more.
+///
+/// # Errors
+/// SQLite's; then nothing was changed.
+pub fn repair(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<Repaired> {
+    let sql = tx.sql();
+    let mut done = plan(found);
+    let fts_wrong = ["fts_missing", "fts_extra", "fts_content"].iter().any(|check| found.count(check) > 0);
+    // Parts and orphans go first: a rebuild then indexes what stays.
+    done.orphaned_parts_deleted = 0;
+    for table in ["document_labels", "document_paths", "document_assignees", "document_refs"] {
+        done.orphaned_parts_deleted += sql.execute(
+            &format!("DELETE FROM {table} WHERE document_id NOT IN (SELECT id FROM documents)"),
+            [],
+        )?;
+    }
+    if fts_wrong {
+        // The delete trigger tells the index old values; on a wrong index that does harm.
+        sql.execute("INSERT INTO documents_fts(documents_fts) VALUES ('rebuild')", [])?;
+    }
+    done.orphaned_documents_deleted = sql.execute(
+        "DELETE FROM documents WHERE (source_type = 'issue' AND source_id NOT IN (SELECT id FROM issues))
+            OR (source_type = 'merge_request' AND source_id NOT IN (SELECT id FROM merge_requests))
+            OR (source_type = 'discussion' AND source_id NOT IN (SELECT id FROM discussions))",
+        [],
+    )?;
+    done.queue_entries_deleted = sql.execute(
+        "DELETE FROM dirty_sources WHERE attempt_count < 0 OR (attempt_count = 0) <> (last_attempt_at IS NULL)
+            OR (source_type = 'issue' AND source_id NOT IN (SELECT id FROM issues))
+            OR (source_type = 'merge_request' AND source_id NOT IN (SELECT id FROM merge_requests))
+            OR (source_type = 'discussion' AND source_id NOT IN (SELECT id FROM discussions))",
+        [],
+    )? + sql.execute(
+        "DELETE FROM pending_discussion_fetches AS q
+          WHERE attempt_count < 0 OR (attempt_count = 0) <> (last_attempt_at IS NULL)
+             OR (noteable_type = 'Issue' AND NOT EXISTS (SELECT 1 FROM issues s WHERE s.project_id = q.project_id AND s.iid = q.noteable_iid))
+             OR (noteable_type = 'MergeRequest' AND NOT EXISTS (SELECT 1 FROM merge_requests s WHERE s.project_id = q.project_id AND s.iid = q.noteable_iid))",
+        [],
+    )?;
+    done.documents_requeued = requeue(tx, found, now)?;
+    done.runs_closed = sql.execute(
+        "UPDATE runs SET state = 'abandoned', finished_at = ?1, error = 'its process died without a word'
+          WHERE state = 'running' AND NOT EXISTS (SELECT 1 FROM app_lock l WHERE l.owner IS NOT NULL AND l.run_id = runs.id)",
+        [now],
+    )?;
+    sql.execute(
+        "UPDATE step_attempts SET state = 'abandoned', conclusion = 'failed', finished_at = ?1
+          WHERE state = 'running' AND run_id IN (SELECT id FROM runs WHERE state = 'abandoned')",
+        [now],
+    )?;
+    Ok(done)
+}
+
+/// Queues every source without a document, and every document whose hash is not its text's.
+fn requeue(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<usize> {
+    let mut n = 0;
+    if found.count("document_missing") > 0 {
+        for (source_type, table) in
+            [("issue", "issues"), ("merge_request", "merge_requests"), ("discussion", "discussions")]
+        {
+            let select = format!(
+                "SELECT '{source_type}', id, ?1 FROM {table} s
+                  WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.source_type = '{source_type}' AND d.source_id = s.id)
+                    AND NOT EXISTS (SELECT 1 FROM dirty_sources q WHERE q.source_type = '{source_type}' AND q.source_id = s.id){}",
+                if source_type == "discussion" {
+                    " AND EXISTS (SELECT 1 FROM notes n WHERE n.discussion_id = s.id AND n.is_system = 0)"
+                } else {
+                    ""
+                }
+            );
+            n += tx.sql().execute(&super::queues::mark_all_sql(&select), [now])?;
+        }
+    }
+    if found.count("document_hash") > 0 {
+        let mut wrong = Vec::new();
+        let mut statement =
+            tx.sql().prepare_cached("SELECT id, content_hash, content_text FROM documents")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let text: String = row.get(2)?;
+            let stored: String = row.get(1)?;
+            if hash::text_hash(&text) != stored {
+                wrong.push(row.get::<_, i64>(0)?);
+            }
+        }
+        for id in wrong {
+            // An impossible hash makes the regeneration write the document again.
+            tx.sql().execute("UPDATE documents SET content_hash = '', meta_hash = '' WHERE id = ?1", [id])?;
+            n += tx.sql().execute(
+                &super::queues::mark_all_sql(
+                    "SELECT source_type, source_id, ?1 FROM documents WHERE id = ?2",
+                ),
+                (now, id),
+            )?;
+        }
+    }
+    Ok(n)
+}
+
+/// The error of a check that found something.
+pub fn findings_error(found: &Findings) -> Error {
+    let list: Vec<String> = found.counts.iter().map(|(check, n)| format!("{check}: {n}")).collect();
+    let repairable =
+        CHECKS.iter().any(|check| check.remedy != Remedy::Restore && found.count(check.name) > 0);
+    let lost = CHECKS.iter().any(|check| check.remedy == Remedy::Restore && found.count(check.name) > 0);
+    let mut error = Error::new(
+        ErrorKind::IntegrityFindings,
+        format!("the integrity check found {} problems ({})", found.total(), list.join(", ")),
+    );
+    if repairable {
+        error = error.hint(
+            "repair with `lore run repair` or `lore status --check --repair`; --dry-run shows the plan",
+        );
+    }
+    if lost {
+        error = error
+            .hint("damaged pages cannot be repaired: restore a backup, or move the file away and sync anew");
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests;
