@@ -122,13 +122,9 @@ mod tests {
 
     #[test]
     fn usual_schedules_are_accepted() {
-        for text in [
-            "*/15 * * * *",
-            "0 3 * * 1-5",
-            "0 0 1,15 jan-MAR sun",
-            "5/10 0-23/2 31 12 7",
-            "  1 2\t3 4 5 ",
-        ] {
+        for text in
+            ["*/15 * * * *", "0 3 * * 1-5", "0 0 1,15 jan-MAR sun", "5/10 0-23/2 31 12 7", "  1 2\t3 4 5 "]
+        {
             assert_eq!(check(text), Ok(()), "{text}");
         }
     }

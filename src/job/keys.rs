@@ -111,7 +111,12 @@ pub const STEP: [Key; 7] = [
 /// Keys of `retry`.
 pub const RETRY: [Key; 3] = [
     key("max_attempts", Form::Integer(1, 100), Some("3"), "Attempts altogether; 1 means no retry."),
-    key("base", Form::Duration, Some("\"1s\""), "Wait after the first failure, doubled after each further one, ± 10 %."),
+    key(
+        "base",
+        Form::Duration,
+        Some("\"1s\""),
+        "Wait after the first failure, doubled after each further one, ± 10 %.",
+    ),
     key("max", Form::Duration, Some("\"5m\""), "Longest wait. What a server asks for wins."),
 ];
 

@@ -64,7 +64,8 @@ impl<'a> Reader<'a> {
         let root = root.into_inner();
         self.unknown_keys(&root, &keys::JOB, "a job file");
         let stem = stem(file);
-        let name = root.get("name").map_or_else(|| stem.clone(), |value| self.job_name(value, stem.as_deref()));
+        let name =
+            root.get("name").map_or_else(|| stem.clone(), |value| self.job_name(value, stem.as_deref()));
         let description = root.get("description").and_then(|value| self.text(value));
         let schedule = root.get("schedule").and_then(|value| self.schedule(value));
         let timeout = root.get("timeout").and_then(|value| self.duration(value));
@@ -77,6 +78,7 @@ impl<'a> Reader<'a> {
         self.check_timeouts(timeout, &root);
         let name = match name {
             Some(name) => name,
+            None if root.contains_key("name") => String::new(),
             None => {
                 self.error(0..0, "the job has no name: add `name = \"…\"`");
                 String::new()
@@ -105,7 +107,10 @@ impl<'a> Reader<'a> {
     fn job_name(&mut self, value: &Spanned<DeValue<'_>>, stem: Option<&str>) -> Option<String> {
         let name = self.text(value)?;
         if !is_name(&name) {
-            self.error(value.span(), format!("`{name}` is no name for a job: use letters, digits, `-` and `_`"));
+            self.error(
+                value.span(),
+                format!("`{name}` is no name for a job: use letters, digits, `-` and `_`"),
+            );
         } else if let Some(stem) = stem
             && stem != name
         {
@@ -189,7 +194,10 @@ impl<'a> Reader<'a> {
             .map(|(key, value)| {
                 let id = key.get_ref().to_string();
                 if !is_name(&id) {
-                    self.error(key.span(), format!("`{id}` is no name for a step: use letters, digits, `-` and `_`"));
+                    self.error(
+                        key.span(),
+                        format!("`{id}` is no name for a step: use letters, digits, `-` and `_`"),
+                    );
                 }
                 let mut raw = RawStep { id, id_span: key.span(), needs: Vec::new(), step: None };
                 if let Some(table) = self.table(value) {
@@ -291,7 +299,8 @@ impl<'a> Reader<'a> {
             graph.push(needs);
         }
         for cycle in graph::cycles(&graph) {
-            let ids: Vec<&str> = cycle.iter().filter_map(|at| steps.get(*at)).map(|s| s.id.as_str()).collect();
+            let ids: Vec<&str> =
+                cycle.iter().filter_map(|at| steps.get(*at)).map(|s| s.id.as_str()).collect();
             let (Some(first), Some(last)) = (ids.first(), cycle.last().and_then(|at| steps.get(*at))) else {
                 continue;
             };
@@ -313,7 +322,8 @@ impl<'a> Reader<'a> {
             };
             let step = value.get_ref().as_str().and_then(duration_text::parse);
             if step.is_some_and(|step| step > run) {
-                let warning = self.source.error(value.span(), "longer than the timeout of the whole run").warning();
+                let warning =
+                    self.source.error(value.span(), "longer than the timeout of the whole run").warning();
                 self.report(warning);
             }
         }
@@ -337,7 +347,14 @@ impl<'a> Reader<'a> {
     }
 
     fn wrong_type(&mut self, value: &Spanned<DeValue<'_>>, expected: &str) {
-        self.error(value.span(), format!("invalid type: {}, expected {expected}", value.get_ref().type_str()));
+        // What the parser puts where it found nothing readable is reported as bad syntax.
+        if value.span().is_empty() {
+            return;
+        }
+        self.error(
+            value.span(),
+            format!("invalid type: {}, expected {expected}", value.get_ref().type_str()),
+        );
     }
 
     fn text(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
@@ -408,7 +425,9 @@ impl<'a> Reader<'a> {
         let whole = value.span();
         let written = self.source.text.get(whole.clone()).unwrap_or_default();
         for quotes in [1, 3] {
-            if written.get(quotes..quotes + text.len()) == Some(text) && written.len() == text.len() + 2 * quotes {
+            if written.get(quotes..quotes + text.len()) == Some(text)
+                && written.len() == text.len() + 2 * quotes
+            {
                 let start = whole.start + quotes;
                 return start + span.start..start + span.end.max(span.start + 1);
             }

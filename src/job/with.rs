@@ -56,32 +56,26 @@ impl Reader<'_> {
                 Err(error) => error,
             };
             let at = error.span().unwrap_or_else(|| span.clone());
-            let culprit = table.iter().find_map(|(key, value)| {
-                let inside = |outer: Range<usize>| outer.start <= at.start && at.end <= outer.end;
-                (inside(value.span()) || inside(key.span())).then(|| key.get_ref().to_string())
-            });
             // A value that is no use as TOML may be meant as text: --set ingest.source=42
-            if let Some(name) = &culprit
-                && let Some(text) = self.as_text(&at)
-                && !retried(&table, name, &text)
+            if let Some(text) = self.as_text(&at)
+                && replace(&mut table, &at, &text)
             {
-                replace(&mut table, name, &at, text);
                 continue;
             }
+            let culprit = remove(&mut table, &at);
             // A value that was removed because it is wrong is not missing.
             let removed = |name: &String| error.message().contains(&format!("missing field `{name}`"));
             if culprit.is_some() || !failed.iter().any(removed) {
-                let diagnostic = self.explain(&error, at);
+                let diagnostic = self.explain(def, &error, at);
                 self.report(diagnostic);
             }
-            let name = culprit?;
-            table.remove(name.as_str());
-            failed.push(name);
+            failed.push(culprit?);
         }
         None
     }
 
-    /// Reports and removes keys that the kind does not know; returns their names.
+    /// Reports and removes keys that the kind does not know. Returns their names and those
+    /// that were probably meant, which are then not reported as missing.
     fn unknown_params(&mut self, def: &StepDef, table: &mut DeTable<'_>) -> Vec<String> {
         let schema = (def.schema)();
         // Kinds that accept any key say so in their schema.
@@ -102,7 +96,10 @@ impl Reader<'_> {
             let names = known.iter().map(String::as_str);
             let diagnostic = self.locate(key.span(), format!("{} has no parameter `{name}`", def.kind));
             let diagnostic = match nearest(name, names) {
-                Some(near) => diagnostic.suggest(format!("did you mean `{near}`?")),
+                Some(near) => {
+                    unknown.push(near.to_owned());
+                    diagnostic.suggest(format!("did you mean `{near}`?"))
+                }
                 None if known.is_empty() => diagnostic.suggest("it has no parameters"),
                 None => diagnostic.suggest(format!("known: {}", known.join(", "))),
             };
@@ -110,7 +107,9 @@ impl Reader<'_> {
             unknown.push(name.to_owned());
         }
         for name in &unknown {
-            table.remove(name.as_str());
+            if !known.contains(name) {
+                table.remove(name.as_str());
+            }
         }
         unknown
     }
@@ -136,8 +135,11 @@ impl Reader<'_> {
         self.override_at(at.start).map(|(_, given)| given.value.clone())
     }
 
-    fn explain(&self, error: &toml::de::Error, at: Range<usize>) -> Diagnostic {
+    fn explain(&self, def: &StepDef, error: &toml::de::Error, at: Range<usize>) -> Diagnostic {
         let message = error.message();
+        if let Some(rest) = message.trim_end().strip_prefix("missing field ") {
+            return self.locate(at, format!("{} needs the parameter {rest}", def.kind));
+        }
         let diagnostic = self.locate(at, message.trim_end().to_owned());
         // serde writes: unknown variant `x`, expected one of `a`, `b`
         if message.starts_with("unknown variant") || message.starts_with("unknown field") {
@@ -159,7 +161,8 @@ fn apply<'d>(
 ) -> Result<(), Diagnostic> {
     let base = OVERRIDES + number * STRETCH;
     let value_at = given.text.find('=').map_or(0, |at| at + 1);
-    let value_at = value_at + given.text.get(value_at..).map_or(0, |rest| rest.len() - rest.trim_start().len());
+    let value_at =
+        value_at + given.text.get(value_at..).map_or(0, |rest| rest.len() - rest.trim_start().len());
     let key_at = given.text.find('.').map_or(0, |at| at + 1);
     let key_span = base + key_at..base + value_at.saturating_sub(1).max(key_at + 1);
     let value_span = base + value_at..base + given.text.len().max(value_at + 1);
@@ -176,7 +179,8 @@ fn apply<'d>(
     let mut at = table;
     for parent in parents {
         let key = Spanned::new(key_span.clone(), Cow::Owned(parent.clone()));
-        let slot = at.entry(key).or_insert_with(|| Spanned::new(value_span.clone(), DeValue::Table(DeTable::new())));
+        let slot =
+            at.entry(key).or_insert_with(|| Spanned::new(value_span.clone(), DeValue::Table(DeTable::new())));
         let DeValue::Table(inner) = slot.get_mut() else {
             let message = format!("`{parent}` is no table, it has no key `{last}`");
             return Err(Source::new("--set", &given.text).error(key_at..value_at, message));
@@ -216,34 +220,48 @@ fn move_to<'d>(value: DeValue<'d>, span: &Range<usize>) -> DeValue<'d> {
     }
 }
 
-/// Whether the value named `name`, or what lies in it, is that text already.
-fn retried(table: &DeTable<'_>, name: &str, text: &str) -> bool {
-    fn holds(value: &DeValue<'_>, text: &str) -> bool {
-        match value {
-            DeValue::String(held) => held == text,
-            DeValue::Table(table) => table.values().any(|value| holds(value.get_ref(), text)),
-            DeValue::Array(_)
-            | DeValue::Integer(_)
-            | DeValue::Float(_)
-            | DeValue::Boolean(_)
-            | DeValue::Datetime(_) => false,
+/// Removes the innermost entry that `at` lies in; returns its key.
+fn remove(table: &mut DeTable<'_>, at: &Range<usize>) -> Option<String> {
+    for (_, value) in table.iter_mut() {
+        if let DeValue::Table(inner) = value.get_mut()
+            && let Some(removed) = remove(inner, at)
+        {
+            return Some(removed);
         }
     }
-    table.get(name).is_none_or(|value| holds(value.get_ref(), text))
+    let name = table.iter().find_map(|(key, value)| {
+        (contains(&value.span(), at) || contains(&key.span(), at)).then(|| key.get_ref().to_string())
+    })?;
+    table.remove(name.as_str());
+    Some(name)
 }
 
-/// Replaces the value at `at`, in the entry `name`, by a text.
-fn replace(table: &mut DeTable<'_>, name: &str, at: &Range<usize>, text: String) {
-    let Some(value) = table.get_mut(name) else {
-        return;
-    };
-    if let DeValue::Table(inner) = value.get_mut()
-        && let Some(deeper) = inner.iter().find_map(|(key, value)| {
-            (value.span().start <= at.start && at.end <= value.span().end).then(|| key.get_ref().to_string())
-        })
-    {
-        replace(inner, &deeper, at, text);
-        return;
+/// Replaces the value at `at` by a text; false when it is a text already, or not there.
+fn replace<'d>(table: &mut DeTable<'d>, at: &Range<usize>, text: &str) -> bool {
+    for (_, value) in table.iter_mut() {
+        let here = contains(&value.span(), at);
+        match value.get_mut() {
+            DeValue::Table(inner) => {
+                if replace(inner, at, text) {
+                    return true;
+                }
+            }
+            DeValue::String(_) => {}
+            other @ (DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Datetime(_)
+            | DeValue::Array(_)) => {
+                if here {
+                    *other = DeValue::String(Cow::Owned(text.to_owned()));
+                    return true;
+                }
+            }
+        }
     }
-    *value.get_mut() = DeValue::String(Cow::Owned(text));
+    false
+}
+
+fn contains(outer: &Range<usize>, inner: &Range<usize>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
 }
