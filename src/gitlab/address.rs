@@ -40,7 +40,10 @@ impl Address {
                 .hint("remove it and name the token: token = { env = \"GITLAB_TOKEN\" }"));
         }
         if root.query().is_some() || root.fragment().is_some() {
-            return Err(Error::config(format!("url {} must not hold a query or a fragment", redact_url(&root))));
+            return Err(Error::config(format!(
+                "url {} must not hold a query or a fragment",
+                redact_url(&root)
+            )));
         }
         let path = root.path().trim_end_matches('/');
         let path = path.strip_suffix("/api/v4").or_else(|| path.strip_suffix("/api")).unwrap_or(path);
@@ -169,7 +172,8 @@ mod tests {
     #[test]
     fn bugs_31_34_paths_of_any_depth_are_encoded_whole() {
         let address = Address::parse("https://host/gitlab").unwrap();
-        let url = address.url(&["projects", "group/sub1/sub.2/prüfung", "issues"], &[("updated_after", "a+b:c")]);
+        let url =
+            address.url(&["projects", "group/sub1/sub.2/prüfung", "issues"], &[("updated_after", "a+b:c")]);
         assert_eq!(
             url.as_str(),
             "https://host/gitlab/api/v4/projects/group%2Fsub1%2Fsub%2E2%2Fpr%C3%BCfung/issues?updated_after=a%2Bb%3Ac"

@@ -71,9 +71,11 @@ pub fn judge(answer: &Answer<'_>) -> Verdict {
                 RequestError { status: Some(401), ..refusal }.hinted("give the token the scope read_api"),
             )
         }
-        403 => Verdict::Refuse(answer.refusal(ErrorKind::SourceNotFound).hinted(
-            "the token's user may not see this, or the feature is switched off in the project",
-        )),
+        403 => Verdict::Refuse(
+            answer
+                .refusal(ErrorKind::SourceNotFound)
+                .hinted("the token's user may not see this, or the feature is switched off in the project"),
+        ),
         404 => Verdict::Refuse(answer.refusal(ErrorKind::SourceNotFound).hinted(
             "check the path, whether the token's user is a member, and that no proxy decodes %2F in paths",
         )),
@@ -297,7 +299,10 @@ mod tests {
         for status in [404, 429, 500, 502, 503, 520] {
             for list in [&[("content-type", "text/html")][..], &[("content-type", "application/json")]] {
                 let message = refusal(status, list, html).error.to_string();
-                assert!(message.contains(&status.to_string()) && message.contains("an HTML page"), "{message}");
+                assert!(
+                    message.contains(&status.to_string()) && message.contains("an HTML page"),
+                    "{message}"
+                );
                 assert!(!message.contains("DOCTYPE") && !message.contains("S3CR3T"), "{message}");
             }
         }
@@ -321,7 +326,8 @@ mod tests {
     fn a6_18_only_what_may_pass_is_tried_again() {
         let verdict = |status: u16| {
             let headers = HeaderMap::new();
-            let answer = Answer { what: "GET x", status, headers: &headers, body: b"", secret: None, now: NOW };
+            let answer =
+                Answer { what: "GET x", status, headers: &headers, body: b"", secret: None, now: NOW };
             judge(&answer)
         };
         for status in [408, 425, 429, 500, 502, 503, 504, 520, 530] {

@@ -68,9 +68,9 @@ struct Inner {
     max_attempts: u32,
     deadline: Option<Instant>,
     stats: Stats,
-    /// Set after a request exhausted its attempts without any answer: the next ones are
-    /// tried once, until one is answered.
-    unreachable: AtomicBool,
+    /// Set after a request exhausted its attempts: the next ones are tried once, until one
+    /// is answered, so that a server that is down is not waited for by every stream anew.
+    is_down: AtomicBool,
 }
 
 /// Reads a body; an error means that it arrived damaged.
@@ -120,7 +120,7 @@ impl Client {
             max_attempts: config.retries.saturating_add(1),
             deadline,
             stats: Stats::default(),
-            unreachable: AtomicBool::new(false),
+            is_down: AtomicBool::new(false),
             address,
         })))
     }
@@ -153,15 +153,16 @@ impl Client {
     /// # Errors
     /// See [`RequestError`].
     pub async fn object(&self, url: &Url) -> Result<Box<RawValue>, RequestError> {
-        let (object, _) = self.get(url, |body| {
-            let object: Box<RawValue> = serde_json::from_slice(body)?;
-            if object.get().starts_with('{') {
-                Ok(object)
-            } else {
-                Err(serde::de::Error::custom("expected an object"))
-            }
-        })
-        .await?;
+        let (object, _) = self
+            .get(url, |body| {
+                let object: Box<RawValue> = serde_json::from_slice(body)?;
+                if object.get().starts_with('{') {
+                    Ok(object)
+                } else {
+                    Err(serde::de::Error::custom("expected an object"))
+                }
+            })
+            .await?;
         Ok(object)
     }
 
@@ -170,7 +171,8 @@ impl Client {
     /// # Errors
     /// See [`RequestError`].
     pub async fn page(&self, url: &Url) -> Result<Page, RequestError> {
-        let (rows, headers) = self.get(url, |body| serde_json::from_slice::<Vec<Box<RawValue>>>(body)).await?;
+        let (rows, headers) =
+            self.get(url, |body| serde_json::from_slice::<Vec<Box<RawValue>>>(body)).await?;
         let next = paging::next_page(&self.0.address, url, &headers, rows.len());
         if next.as_ref() == Some(url) {
             return Err(same_page(url).into());
@@ -199,11 +201,7 @@ impl Client {
 
     /// Sends one GET with its retries and gives the body to `read`. A body that `read`
     /// cannot read counts as damaged on the way and is asked for again.
-    async fn get<T>(
-        &self,
-        url: &Url,
-        read: Read<T>,
-    ) -> Result<(T, HeaderMap), RequestError> {
+    async fn get<T>(&self, url: &Url, read: Read<T>) -> Result<(T, HeaderMap), RequestError> {
         let mut url = url.clone();
         let (mut failures, mut rate_limited, mut redirects) = (0, 0, 0);
         loop {
@@ -232,11 +230,8 @@ impl Client {
                 }
                 Attempt::Failed(error, wait) => {
                     failures += 1;
-                    let unreachable = error.status.is_none() && self.0.unreachable.load(Ordering::Relaxed);
-                    if failures >= self.0.max_attempts || unreachable {
-                        if error.status.is_none() {
-                            self.0.unreachable.store(true, Ordering::Relaxed);
-                        }
+                    if failures >= self.0.max_attempts || self.0.is_down.load(Ordering::Relaxed) {
+                        self.0.is_down.store(true, Ordering::Relaxed);
                         return Err(error);
                     }
                     let own = self.spread(failures);
@@ -271,7 +266,9 @@ impl Client {
             Ok(got) => got,
             Err(error) => return Attempt::Failed(RequestError::from(error), None),
         };
-        inner.unreachable.store(false, Ordering::Relaxed);
+        if status < 500 {
+            inner.is_down.store(false, Ordering::Relaxed);
+        }
         let answer = Answer {
             what: &what,
             status,
@@ -382,8 +379,9 @@ fn http_client(config: &GitlabConfig, address: &Address, headers: HeaderMap) -> 
             let place = format!("ca_file {}", path.display());
             let pem = std::fs::read(path)
                 .map_err(|error| Error::config(format!("cannot read {place}")).because(error))?;
-            let bundle = reqwest::Certificate::from_pem_bundle(&pem)
-                .map_err(|error| Error::config(format!("{place} holds no usable certificate")).because(error))?;
+            let bundle = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| {
+                Error::config(format!("{place} holds no usable certificate")).because(error)
+            })?;
             if bundle.is_empty() {
                 return Err(Error::config(format!("{place} holds no certificate")));
             }
@@ -410,8 +408,8 @@ fn http_client(config: &GitlabConfig, address: &Address, headers: HeaderMap) -> 
         built => built,
     };
     built.map_err(|error| {
-        Error::config("cannot set up TLS").because(error.without_url()).hint(
-            "install the system's certificates (ca-certificates), or set ca_file of the source",
-        )
+        Error::config("cannot set up TLS")
+            .because(error.without_url())
+            .hint("install the system's certificates (ca-certificates), or set ca_file of the source")
     })
 }

@@ -13,6 +13,7 @@ pub mod answer;
 pub mod client;
 pub mod pace;
 pub mod paging;
+pub mod walk;
 pub mod wire;
 
 pub use address::Address;

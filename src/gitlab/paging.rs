@@ -28,8 +28,11 @@ pub fn next_page(address: &Address, current: &Url, headers: &HeaderMap, n_rows: 
     if !told && n_rows >= PER_PAGE {
         // A proxy removed every paging header. A full page may have a successor; asking for
         // one too many costs one request, believing in the end costs the rest of the list.
-        let page: u64 =
-            current.query_pairs().find(|(key, _)| key == "page").and_then(|(_, n)| n.parse().ok()).unwrap_or(1);
+        let page: u64 = current
+            .query_pairs()
+            .find(|(key, _)| key == "page")
+            .and_then(|(_, n)| n.parse().ok())
+            .unwrap_or(1);
         return Some(with_page(current, page + 1));
     }
     None

@@ -289,8 +289,12 @@ impl<'a> Fields<'a> {
     }
 
     fn assignees(self) -> Vec<String> {
-        let mut users: Vec<Author> =
-            self.array("assignees").iter().filter_map(Value::as_object).map(|user| author_of(Fields(user))).collect();
+        let mut users: Vec<Author> = self
+            .array("assignees")
+            .iter()
+            .filter_map(Value::as_object)
+            .map(|user| author_of(Fields(user)))
+            .collect();
         if users.is_empty() {
             users.push(self.author("assignee"));
         }

@@ -1,11 +1,13 @@
 //! The step kinds. Each is one file and one line of [`ALL`].
 
+pub mod fetch_discussions;
 pub mod ingest;
 
 use crate::engine::step::StepDef;
 
 /// Every kind of step that a job file can name, in the order in which lists show them.
-pub static ALL: &[StepDef] = &[StepDef::of::<ingest::Ingest>()];
+pub static ALL: &[StepDef] =
+    &[StepDef::of::<ingest::Ingest>(), StepDef::of::<fetch_discussions::FetchDiscussions>()];
 
 /// Finds a kind by its name in job files.
 pub fn find(kind: &str) -> Option<&'static StepDef> {

@@ -88,7 +88,10 @@ fn bugs_43_nul_is_removed_from_every_text() {
 #[test]
 fn labels_come_as_texts_or_objects_and_are_sorted_without_repeats() {
     let labels = |value: Value| issue(&with(minimal(), json!({ "labels": value }))).unwrap().labels;
-    assert_eq!(labels(json!(["kind::Bug", "target: arm", "😀", "kind::Bug"])), ["kind::Bug", "target: arm", "😀"]);
+    assert_eq!(
+        labels(json!(["kind::Bug", "target: arm", "😀", "kind::Bug"])),
+        ["kind::Bug", "target: arm", "😀"]
+    );
     assert_eq!(labels(json!([{"id": 1, "name": "b"}, {"name": "a"}, null, {}])), ["a", "b"]);
 }
 
@@ -142,7 +145,10 @@ fn bugs_37_39_notes_of_any_kind_are_read() {
     let [first, second, third, fourth] = discussion.notes.as_slice() else { panic!("four notes") };
     assert_eq!(first.resolved_by.as_deref(), Some("ada"));
     let place = first.position.as_ref().unwrap();
-    assert_eq!((place.old_path.as_deref(), place.new_path.as_deref(), place.new_line), (None, Some("src/a.rs"), Some(12)));
+    assert_eq!(
+        (place.old_path.as_deref(), place.new_path.as_deref(), place.new_line),
+        (None, Some("src/a.rs"), Some(12))
+    );
     assert!(second.system);
     assert_eq!(second.note_type.as_deref(), Some("HologramNote"));
     assert!(third.internal && third.body.is_empty());
