@@ -14,6 +14,7 @@ pub mod duration;
 pub mod engine;
 pub mod error;
 pub mod fault;
+pub mod gitlab;
 pub mod job;
 pub mod secret;
 pub mod steps;

@@ -138,6 +138,13 @@ pub struct GitlabConfig {
     #[serde(default = "default_request_timeout", with = "duration_text")]
     #[schemars(with = "String")]
     pub timeout: Duration,
+    /// How often a request that failed on the way is sent again. Default 4.
+    #[serde(default = "default_retries")]
+    pub retries: u32,
+    /// Wait before the first of them, doubled each time, spread at random. Default `1s`.
+    #[serde(default = "default_retry_wait", with = "duration_text")]
+    #[schemars(with = "String")]
+    pub retry_wait: Duration,
     /// File with certificates to trust beside the usual ones, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
@@ -219,6 +226,14 @@ fn default_requests_per_second() -> f64 {
 
 fn default_request_timeout() -> Duration {
     Duration::from_secs(60)
+}
+
+fn default_retries() -> u32 {
+    4
+}
+
+fn default_retry_wait() -> Duration {
+    Duration::from_secs(1)
 }
 
 fn default_overlap() -> Duration {

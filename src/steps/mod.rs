@@ -1,5 +1,6 @@
 //! The step kinds. Each is one file and one line of [`ALL`].
 
+pub mod fetch_discussions;
 pub mod ingest;
 pub mod integrity_check;
 pub mod repair;
@@ -9,6 +10,7 @@ use crate::engine::step::StepDef;
 /// Every kind of step that a job file can name, in the order in which lists show them.
 pub static ALL: &[StepDef] = &[
     StepDef::of::<ingest::Ingest>(),
+    StepDef::of::<fetch_discussions::FetchDiscussions>(),
     StepDef::of::<integrity_check::IntegrityCheck>(),
     StepDef::of::<repair::Repair>(),
 ];

@@ -264,6 +264,32 @@ pub fn queue_discussions_again(
     Ok(())
 }
 
+/// Queues the discussions of all items of a kind that were updated at `since` or later to be
+/// looked at again, as [`queue_discussions_again`]. Returns how many were not queued before.
+///
+/// # Errors
+/// SQLite's.
+pub fn queue_discussions_since(
+    tx: &WriteTx<'_>,
+    project_id: i64,
+    item_type: ItemType,
+    since: Millis,
+    now: Millis,
+) -> Result<usize> {
+    let table = match item_type {
+        ItemType::Issue => "issues",
+        ItemType::MergeRequest => "merge_requests",
+    };
+    Ok(tx
+        .sql()
+        .prepare_cached(&format!(
+            "INSERT INTO pending_discussion_fetches(project_id, noteable_type, noteable_iid, queued_at)
+             SELECT project_id, ?3, iid, ?4 FROM {table} WHERE project_id = ?1 AND updated_at >= ?2
+             ON CONFLICT(project_id, noteable_type, noteable_iid) DO NOTHING"
+        ))?
+        .execute((project_id, since, item_type.noteable_type(), now))?)
+}
+
 /// Returns the fetches of a source's projects that may be tried now.
 ///
 /// # Errors

@@ -1,0 +1,330 @@
+//! `fetch-discussions`: brings the discussions of the items that wait for it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::task::JoinSet;
+
+use super::ingest::gitlab::{add_stats, bad_row, is_isolated};
+use crate::config::{GitlabConfig, SourceConfig};
+use crate::content::{Discussion, ItemType};
+use crate::engine::ctx::StepCtx;
+use crate::engine::step::{Step, StepReport};
+use crate::error::{Error, ErrorKind, Result};
+use crate::gitlab::wire::{self, BadRow};
+use crate::gitlab::{Client, RequestError};
+use crate::store::entities::{self, ReplacedDiscussions, StoredProject};
+use crate::store::queues::{self, FetchEntry};
+
+/// Entries that are taken from the queue at once.
+const BATCH: i64 = 200;
+
+/// Items in a row that fail as if the server were down, after which it is taken to be down:
+/// the step fails then, and no item pays for it with one of its attempts.
+const OUTAGE_AFTER: usize = 3;
+
+/// Fetches the discussions of issues and merge requests that `ingest` found new or changed,
+/// and replaces those that are stored, one item at a time, once all of its pages arrived.
+///
+/// An item that cannot be fetched stays queued and is tried again later, with growing waits;
+/// nothing of it is removed. Discussions of export archives come with the archive, so there
+/// is nothing to do for them.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FetchDiscussions {
+    /// Name of one source, `[sources.NAME]`. Default: every GitLab server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Items fetched in one run at most; the rest waits for the next run. Default 1000.
+    #[schemars(range(min = 1))]
+    pub limit: u32,
+    /// Items fetched at the same time. The source's own `concurrency` bounds the requests
+    /// under way. Default 8.
+    #[schemars(range(min = 1))]
+    pub concurrency: usize,
+}
+
+impl Default for FetchDiscussions {
+    fn default() -> Self {
+        Self { source: None, limit: 1000, concurrency: 8 }
+    }
+}
+
+impl Step for FetchDiscussions {
+    const KIND: &'static str = "fetch-discussions";
+    const SUMMARY: &'static str = "fetches the discussions of new and changed items";
+    const EXAMPLE: &'static str = "{ limit = 1000, concurrency = 8 }";
+
+    fn run(&self, ctx: &StepCtx<'_>) -> Result<StepReport> {
+        let sources: Vec<(&str, &GitlabConfig)> = ctx
+            .config
+            .sources
+            .iter()
+            .filter(|(name, _)| self.source.as_ref().is_none_or(|wanted| wanted == *name))
+            .filter_map(|(name, source)| match source {
+                SourceConfig::Gitlab(config) => Some((name.as_str(), config)),
+                SourceConfig::GitlabExport(_) => None,
+            })
+            .collect();
+        if sources.is_empty() {
+            return match &self.source {
+                None => Ok(StepReport::skipped("no source is a GitLab server")),
+                Some(name) if ctx.config.sources.contains_key(name) || name == "demo" => Ok(
+                    StepReport::skipped(format!("source {name} is an export, which holds its discussions")),
+                ),
+                Some(name) => Err(Error::config(format!("there is no source {name:?}"))
+                    .hint("name one of [sources.NAME] in the configuration")),
+            };
+        }
+        let mut report = StepReport::default();
+        let mut left = i64::from(self.limit);
+        let mut failures = Vec::new();
+        for (name, config) in &sources {
+            match drain(ctx, self, name, config, &mut left, &mut report) {
+                Ok(()) => {}
+                Err(error) if is_isolated(error.kind()) || error.kind() == ErrorKind::Auth => {
+                    failures.push(error.context(format!("source {name}")));
+                }
+                Err(error) => return Err(error.context(format!("source {name}"))),
+            }
+        }
+        ctx.progress.finish();
+        // A server that is down does not keep the others waiting, but the step failed.
+        failures.into_iter().next().map_or(Ok(report), Err)
+    }
+}
+
+/// What fetching one item brought.
+struct Fetched {
+    entry: FetchEntry,
+    project: StoredProject,
+    out: Result<Vec<Row>, RequestError>,
+}
+
+/// One discussion and the bytes it was read from.
+struct Row {
+    raw: Box<RawValue>,
+    read: Result<(Discussion, Vec<BadRow>), BadRow>,
+}
+
+/// Works on the queue of one source until it is empty or `left` items were fetched.
+fn drain(
+    ctx: &StepCtx<'_>,
+    step: &FetchDiscussions,
+    name: &str,
+    config: &GitlabConfig,
+    left: &mut i64,
+    report: &mut StepReport,
+) -> Result<()> {
+    if ctx.read(|tx| queues::ready_fetches(tx, name, ctx.now(), 1))?.is_empty() {
+        // Nothing to do, and no reason to need the token.
+        return Ok(());
+    }
+    let token = match &config.token {
+        Some(reference) => Some(reference.read(&format!("sources.{name}.token"), ctx.vars)?),
+        None => None,
+    };
+    let client = Client::new(config, token, ctx.deadline)?;
+    let out = Drain { ctx, name, step, client: client.clone(), state: State::default() }.run(left, report);
+    add_stats(&client, report);
+    out
+}
+
+/// The queue of one source while it is worked on.
+struct Drain<'a> {
+    ctx: &'a StepCtx<'a>,
+    name: &'a str,
+    step: &'a FetchDiscussions,
+    client: Client,
+    state: State,
+}
+
+#[derive(Default)]
+struct State {
+    projects: BTreeMap<i64, StoredProject>,
+    /// Items that were tried in this run: each is tried once.
+    tried: BTreeSet<(i64, ItemType, i64)>,
+    /// Items that failed in a row as if the server were down.
+    suspects: Vec<(FetchEntry, Error)>,
+    n_done: u64,
+}
+
+impl Drain<'_> {
+    fn run(mut self, left: &mut i64, report: &mut StepReport) -> Result<()> {
+        let ctx = self.ctx;
+        // Dropped on every way out: requests under way are given up.
+        let mut tasks: JoinSet<Fetched> = JoinSet::new();
+        let mut waiting = VecDeque::new();
+        loop {
+            ctx.check()?;
+            if waiting.is_empty() && tasks.is_empty() {
+                waiting = self.next_batch(*left)?;
+                if waiting.is_empty() {
+                    break;
+                }
+            }
+            while tasks.len() < self.step.concurrency.max(1) {
+                let Some(entry) = waiting.pop_front() else { break };
+                *left -= 1;
+                let project = self.project(entry.project_id)?;
+                tasks.spawn_on(fetch(self.client.clone(), project, entry), &ctx.runtime);
+            }
+            let fetched = ctx.block_on(async {
+                match tasks.join_next().await {
+                    Some(Ok(fetched)) => Ok(fetched),
+                    Some(Err(error)) => Err(Error::internal("a fetch ended early").because(error)),
+                    None => Err(Error::internal("no fetch is under way")),
+                }
+            })?;
+            self.settle(fetched, report)?;
+            self.state.n_done += 1;
+            let known = self.state.n_done + waiting.len() as u64 + tasks.len() as u64;
+            ctx.progress.set("items", self.state.n_done, Some(known));
+        }
+        self.settle_suspects(report)
+    }
+
+    /// The next entries that were not tried in this run.
+    fn next_batch(&mut self, left: i64) -> Result<VecDeque<FetchEntry>> {
+        if left <= 0 {
+            return Ok(VecDeque::new());
+        }
+        let entries =
+            self.ctx.read(|tx| queues::ready_fetches(tx, self.name, self.ctx.now(), left.min(BATCH)))?;
+        Ok(entries
+            .into_iter()
+            .filter(|entry| self.state.tried.insert((entry.project_id, entry.item_type, entry.iid)))
+            .collect())
+    }
+
+    fn project(&mut self, id: i64) -> Result<StoredProject> {
+        if let Some(project) = self.state.projects.get(&id) {
+            return Ok(project.clone());
+        }
+        let project = self.ctx.read(|tx| entities::project_by_id(tx, id))?;
+        self.state.projects.insert(id, project.clone());
+        Ok(project)
+    }
+
+    /// Stores what was fetched, or records why it was not.
+    fn settle(&mut self, fetched: Fetched, report: &mut StepReport) -> Result<()> {
+        let Fetched { entry, project, out } = fetched;
+        let subject = format!("{}{}{}", project.path, entry.item_type.sigil(), entry.iid);
+        match out {
+            Ok(rows) => {
+                self.settle_suspects(report)?;
+                self.store(&entry, &subject, rows, report)
+            }
+            Err(error) if !is_isolated(error.error.kind()) => Err(error.error.context(subject)),
+            Err(error) if is_outage(&error) => {
+                self.state.suspects.push((entry, error.error.context(subject)));
+                if self.state.suspects.len() < OUTAGE_AFTER {
+                    return Ok(());
+                }
+                let (_, error) = self.state.suspects.swap_remove(0);
+                Err(error.hint("the items stay queued; run again when the server answers"))
+            }
+            Err(error) => {
+                self.settle_suspects(report)?;
+                let note = if error.is_missing() {
+                    " (kept here: it may be hidden rather than deleted)"
+                } else {
+                    ""
+                };
+                let text = format!("{}{note}", error.error.full_message());
+                self.fail(&entry, &subject, &text, report)
+            }
+        }
+    }
+
+    /// The server answers, so it was the items that failed.
+    fn settle_suspects(&mut self, report: &mut StepReport) -> Result<()> {
+        for (entry, error) in std::mem::take(&mut self.state.suspects) {
+            self.fail(&entry, &format!("iid {}", entry.iid), &error.full_message(), report)?;
+        }
+        Ok(())
+    }
+
+    fn fail(&self, entry: &FetchEntry, subject: &str, error: &str, report: &mut StepReport) -> Result<()> {
+        tracing::warn!(item = subject, error, "discussions cannot be fetched");
+        self.ctx.write(|tx| queues::fail_fetch(tx, entry, error, self.ctx.now()))?;
+        report.failing += 1;
+        report.add("items_failed", 1);
+        Ok(())
+    }
+
+    fn store(
+        &self,
+        entry: &FetchEntry,
+        subject: &str,
+        rows: Vec<Row>,
+        report: &mut StepReport,
+    ) -> Result<()> {
+        let (mut discussions, mut payloads) = (Vec::new(), Vec::new());
+        for Row { raw, read } in rows {
+            match read {
+                Ok((discussion, bad_notes)) => {
+                    for bad in &bad_notes {
+                        bad_row(subject, "note", bad, report);
+                    }
+                    let key =
+                        format!("{}/{}/{}", entry.item_type.noteable_type(), entry.iid, discussion.gitlab_id);
+                    payloads.push((key, raw));
+                    // All of its notes are hidden from us: there is nothing to show.
+                    if !discussion.notes.is_empty() {
+                        discussions.push(discussion);
+                    }
+                }
+                Err(bad) => bad_row(subject, "discussion", &bad, report),
+            }
+        }
+        let ctx = self.ctx;
+        let (now, how) = (ctx.now(), ctx.config.database.raw_payloads);
+        let replaced = ctx.write(|tx| {
+            queues::complete_fetch(tx, entry)?;
+            let Some(item_id) = entities::item_id(tx, entry.project_id, entry.item_type, entry.iid)? else {
+                return Ok(ReplacedDiscussions::default());
+            };
+            for (key, raw) in &payloads {
+                entities::save_raw(tx, entry.project_id, "discussion", key, raw.get().as_bytes(), how, now)?;
+            }
+            entities::replace_discussions(tx, entry.project_id, entry.item_type, item_id, &discussions, now)
+        })?;
+        let ReplacedDiscussions { new, changed, unchanged, removed, notes } = replaced;
+        report.add("items_fetched", 1);
+        for (name, n) in [
+            ("discussions_new", new),
+            ("discussions_changed", changed),
+            ("discussions_unchanged", unchanged),
+            ("discussions_removed", removed),
+            ("notes_stored", notes),
+        ] {
+            report.add(name, i64::try_from(n).unwrap_or(i64::MAX));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a failure looks like the server's rather than the item's. A 500 or a damaged body
+/// can be the item's own: heavy threads do that.
+fn is_outage(error: &RequestError) -> bool {
+    error.error.kind() == ErrorKind::Network && matches!(error.status, None | Some(502 | 503 | 520..=530))
+}
+
+/// Fetches all discussion pages of one item.
+async fn fetch(client: Client, project: StoredProject, entry: FetchEntry) -> Fetched {
+    let items = match entry.item_type {
+        ItemType::Issue => "issues",
+        ItemType::MergeRequest => "merge_requests",
+    };
+    let iid = entry.iid.to_string();
+    let remote = project.gitlab_id.map_or_else(|| project.path.clone(), |id| id.to_string());
+    let url = client.list_url(&["projects", &remote, items, &iid, "discussions"], &[]);
+    let out = client
+        .list(&url)
+        .await
+        .map(|rows| rows.into_iter().map(|raw| Row { read: wire::discussion(&raw), raw }).collect());
+    Fetched { entry, project, out }
+}

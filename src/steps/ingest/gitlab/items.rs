@@ -1,0 +1,289 @@
+//! The issue and merge request streams: pages from the cursor on, each one transaction.
+
+use std::collections::BTreeSet;
+
+use super::{ProjectIds, Source, bad_row, count, stream_name};
+use crate::clock::{self, Millis};
+use crate::content::{Issue, ItemType, MergeRequest};
+use crate::engine::step::StepReport;
+use crate::error::{Error, ErrorKind, Result};
+use crate::gitlab::Page;
+use crate::gitlab::walk::{self, Memo, Onward};
+use crate::gitlab::wire::{self, BadRow};
+use crate::store::cursors::{self, Cursor};
+use crate::store::entities::{self, Change, Upserted};
+use crate::store::{WriteTx, queues};
+
+/// An item as it was read, with the bytes it was read from.
+struct Row<'a> {
+    item: Item,
+    raw: &'a [u8],
+}
+
+enum Item {
+    Issue(Issue),
+    MergeRequest(MergeRequest),
+}
+
+impl Item {
+    fn read(item_type: ItemType, raw: &serde_json::value::RawValue) -> Result<Self, BadRow> {
+        match item_type {
+            ItemType::Issue => wire::issue(raw).map(Self::Issue),
+            ItemType::MergeRequest => wire::merge_request(raw).map(Self::MergeRequest),
+        }
+    }
+
+    /// Id on the server, number, time of the last update.
+    fn key(&self) -> (i64, i64, Millis) {
+        match self {
+            Self::Issue(issue) => (issue.gitlab_id, issue.iid, issue.updated_at),
+            Self::MergeRequest(request) => (request.gitlab_id, request.iid, request.updated_at),
+        }
+    }
+
+    fn upsert(&self, tx: &WriteTx<'_>, project_id: i64, now: Millis) -> Result<Upserted> {
+        match self {
+            Self::Issue(issue) => entities::upsert_issue(tx, project_id, issue, now),
+            Self::MergeRequest(request) => entities::upsert_merge_request(tx, project_id, request, now),
+        }
+    }
+}
+
+/// Where a stream stands while it is read.
+struct Standing {
+    item_type: ItemType,
+    /// Cursor, moved only by rows that are stored.
+    at: Option<(Millis, i64)>,
+    /// Memo of the run before.
+    memo: Memo,
+    /// Whether all pages so far came oldest first.
+    in_order: bool,
+}
+
+impl Standing {
+    fn cursor(&self, memo: Memo, now: Millis) -> Cursor {
+        Cursor {
+            updated_at: self.at.map(|(time, _)| time),
+            tie_id: self.at.map(|(_, id)| id),
+            fingerprint: Some(memo.format()).filter(|text| !text.is_empty()),
+            saved_at: now,
+        }
+    }
+}
+
+/// Reads the issues or merge requests of a project from the cursor on.
+pub(super) fn read(
+    source: &Source<'_>,
+    ids: &ProjectIds,
+    item_type: ItemType,
+    report: &mut StepReport,
+) -> Result<()> {
+    let ctx = source.ctx;
+    let stream = stream_name(item_type);
+    let stored = ctx.read(|tx| cursors::get(tx, ids.local, stream))?;
+    let had_items = stored.is_some();
+    // A full run reads from the beginning. The old cursor stands until the first page is
+    // stored: a list that cannot be read leaves everything as it was.
+    let stored = stored.filter(|_| !ctx.options.full);
+    let mut standing = Standing {
+        item_type,
+        at: stored.as_ref().and_then(|cursor| Some((cursor.updated_at?, cursor.tie_id.unwrap_or(0)))),
+        memo: stored.and_then(|cursor| cursor.fingerprint).map(|text| Memo::parse(&text)).unwrap_or_default(),
+        in_order: true,
+    };
+    let cursor_before = standing.at;
+    let mut window = walk::start(standing.at.map(|(time, _)| time), source.config.overlap);
+    let mut next = Some(window_url(source, ids, stream, window));
+    let mut seen_pages = BTreeSet::new();
+    let mut last_page = BTreeSet::new();
+    let mut server_now = None;
+    let (mut n_rows, mut total) = (0_u64, None);
+    while let Some(url) = next {
+        ctx.check()?;
+        if !seen_pages.insert(url.to_string()) {
+            return Err(Error::new(
+                ErrorKind::Network,
+                format!("{} {stream}: the same page came twice", ids.path),
+            ));
+        }
+        let page = ctx.block_on(async { Ok(source.client.page(&url).await) })??;
+        server_now = server_now.or(page.server_time);
+        total = total.or(page.total);
+        n_rows += page.rows.len() as u64;
+        let times = store_page(source, ids, &mut standing, &page, &mut last_page, report)?;
+        ctx.progress.set(stream, n_rows, total.map(|total| total.max(n_rows)));
+        next = match walk::onward(page.next, window, &times) {
+            Onward::Window(start) => {
+                window = Some(start);
+                Some(window_url(source, ids, stream, window))
+            }
+            Onward::Page(url) => Some(url),
+            Onward::End => None,
+        };
+    }
+    if n_rows == 0 && had_items {
+        // Nothing was deleted: the last item always comes back, unless it may not be seen.
+        report.warn(format!(
+            "{}: the list of {stream} is empty although items were read before; the token may have lost access. Nothing was removed",
+            ids.path
+        ));
+    }
+    finish_stream(source, ids, &standing, cursor_before, server_now, report)
+}
+
+fn window_url(source: &Source<'_>, ids: &ProjectIds, stream: &str, window: Option<Millis>) -> url::Url {
+    let since = window.map(clock::rfc3339);
+    let mut query = vec![("scope", "all"), ("state", "all"), ("order_by", "updated_at"), ("sort", "asc")];
+    if let Some(since) = &since {
+        query.push(("updated_after", since));
+    }
+    source.client.list_url(&["projects", &ids.remote, stream], &query)
+}
+
+/// Stores one page in one transaction: rows, payloads, queue entries, cursor. Returns the
+/// times of its rows. `last_page` holds what the page before held, which windows repeat.
+fn store_page(
+    source: &Source<'_>,
+    ids: &ProjectIds,
+    standing: &mut Standing,
+    page: &Page,
+    last_page: &mut BTreeSet<(i64, Millis)>,
+    report: &mut StepReport,
+) -> Result<Vec<Millis>> {
+    let (mut rows, mut bad) = (Vec::new(), Vec::new());
+    for raw in &page.rows {
+        match Item::read(standing.item_type, raw) {
+            Ok(item) => rows.push(Row { item, raw: raw.get().as_bytes() }),
+            Err(error) => {
+                bad_row(&ids.path, standing.item_type.as_str(), &error, report);
+                bad.extend(error.iid.map(|iid| (iid, raw.get().as_bytes())));
+            }
+        }
+    }
+    let times: Vec<Millis> = rows.iter().map(|row| row.item.key().2).collect();
+    standing.in_order &= walk::is_ascending(&times);
+    let keys: BTreeSet<(i64, Millis)> = rows.iter().map(|row| (row.item.key().0, row.item.key().2)).collect();
+    rows.retain(|row| !last_page.contains(&(row.item.key().0, row.item.key().2)));
+    *last_page = keys;
+    if rows.is_empty() && bad.is_empty() {
+        return Ok(times);
+    }
+    let greatest = rows.iter().map(|row| (row.item.key().2, row.item.key().0)).max();
+    let moved = greatest.filter(|greatest| standing.at.is_none_or(|at| *greatest > at));
+    let now = source.ctx.now();
+    let how = source.ctx.config.database.raw_payloads;
+    let before = standing.at;
+    standing.at = moved.or(standing.at);
+    let stored = source.ctx.write(|tx| {
+        let mut tally = Tally::default();
+        for Row { item, raw } in &rows {
+            let (_, iid, updated_at) = item.key();
+            let upserted = item.upsert(tx, ids.local, now)?;
+            tally.add(upserted.change);
+            if upserted.change != Change::Unchanged {
+                entities::save_raw(
+                    tx,
+                    ids.local,
+                    standing.item_type.as_str(),
+                    &iid.to_string(),
+                    raw,
+                    how,
+                    now,
+                )?;
+            }
+            if upserted.discussions_stale || source.ctx.options.full {
+                queues::queue_discussions(tx, ids.local, standing.item_type, iid, now)?;
+                tally.queued += 1;
+            } else if !standing.memo.has_settled(updated_at) {
+                // It was read within the minute in which a new note does not show.
+                queues::queue_discussions_again(tx, ids.local, standing.item_type, iid, now)?;
+                tally.queued += 1;
+            }
+        }
+        for (iid, raw) in &bad {
+            // Kept for a reader that understands it one day.
+            entities::save_raw(tx, ids.local, standing.item_type.as_str(), &iid.to_string(), raw, how, now)?;
+        }
+        if moved.is_some() && standing.in_order {
+            cursors::set(
+                tx,
+                ids.local,
+                stream_name(standing.item_type),
+                &standing.cursor(standing.memo, now),
+            )?;
+        }
+        Ok(tally)
+    });
+    match stored {
+        Ok(tally) => {
+            tally.report(standing.item_type, report);
+            Ok(times)
+        }
+        Err(error) => {
+            standing.at = before;
+            Err(error)
+        }
+    }
+}
+
+/// After the last page: remembers when the stream was read, and queues the discussions of
+/// recently updated items once a day, since deleted or edited notes move no time.
+fn finish_stream(
+    source: &Source<'_>,
+    ids: &ProjectIds,
+    standing: &Standing,
+    cursor_before: Option<(Millis, i64)>,
+    server_now: Option<Millis>,
+    report: &mut StepReport,
+) -> Result<()> {
+    let ctx = source.ctx;
+    let now = ctx.now();
+    let server_now = server_now.unwrap_or(now);
+    let cursor = standing.at.map(|(time, _)| time);
+    let (memo, since) = standing.memo.after_run(cursor, source.config.backfill_window, server_now);
+    let unwritten = !standing.in_order && standing.at != cursor_before;
+    if standing.at.is_none() || (memo == standing.memo && !unwritten) {
+        return Ok(());
+    }
+    let queued = ctx.write(|tx| {
+        cursors::set(tx, ids.local, stream_name(standing.item_type), &standing.cursor(memo, now))?;
+        match since {
+            Some(since) => queues::queue_discussions_since(tx, ids.local, standing.item_type, since, now),
+            None => Ok(0),
+        }
+    })?;
+    report.add("discussions_queued", count(queued));
+    Ok(())
+}
+
+/// What storing a page came to.
+#[derive(Default)]
+struct Tally {
+    new: i64,
+    changed: i64,
+    unchanged: i64,
+    queued: i64,
+}
+
+impl Tally {
+    fn add(&mut self, change: Change) {
+        match change {
+            Change::New => self.new += 1,
+            Change::Changed | Change::Touched => self.changed += 1,
+            Change::Unchanged => self.unchanged += 1,
+        }
+    }
+
+    fn report(&self, item_type: ItemType, report: &mut StepReport) {
+        let [new, changed, unchanged] = match item_type {
+            ItemType::Issue => ["issues_new", "issues_changed", "issues_unchanged"],
+            ItemType::MergeRequest => {
+                ["merge_requests_new", "merge_requests_changed", "merge_requests_unchanged"]
+            }
+        };
+        report.add(new, self.new);
+        report.add(changed, self.changed);
+        report.add(unchanged, self.unchanged);
+        report.add("discussions_queued", self.queued);
+    }
+}
