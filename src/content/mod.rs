@@ -3,6 +3,7 @@
 
 pub mod entities;
 pub mod hash;
+pub mod truncate;
 
 pub use entities::{
     Author, DiffPosition, Discussion, Issue, ItemRef, ItemType, Label, MergeRequest, Milestone, Note,
