@@ -3,6 +3,8 @@
 
 pub mod entities;
 pub mod hash;
+pub mod prose;
+pub mod refs;
 pub mod truncate;
 
 pub use entities::{
