@@ -5,6 +5,7 @@ pub mod entities;
 pub mod hash;
 pub mod prose;
 pub mod refs;
+pub mod terms;
 pub mod truncate;
 
 pub use entities::{
