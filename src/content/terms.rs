@@ -26,6 +26,9 @@ pub const MAX_TERMS: usize = 4_000;
 /// Longest word that is taken apart, in bytes: longer ones are data, not names.
 const MAX_WORD: usize = 64;
 
+/// Longest token of a query that is looked into, in bytes.
+const MAX_QUERY_TOKEN: usize = 512;
+
 /// Most parts of a name.
 const MAX_PARTS: usize = 8;
 
@@ -47,10 +50,10 @@ pub fn document_terms(text: &str) -> String {
 /// may hold a period (`1.2.3`): quoted, it is a phrase. One character of a script without
 /// spaces (`猫`) comes back as itself: look for it as a prefix, since the terms hold pairs.
 pub fn query_terms(token: &str) -> Vec<String> {
-    let words: Vec<Word<'_>> = words(token).collect();
-    if words.iter().all(|word| word.start > MAX_WORD * 4) {
+    if token.len() > MAX_QUERY_TOKEN {
         return Vec::new();
     }
+    let words: Vec<Word<'_>> = words(token).collect();
     let symbols: Vec<String> = words.iter().filter_map(|word| symbol(token, word)).collect();
     if !symbols.is_empty() {
         return symbols;
