@@ -13,6 +13,7 @@ pub mod diagnostic;
 pub mod duration;
 pub mod engine;
 pub mod error;
+pub mod export;
 pub mod fault;
 pub mod gitlab;
 pub mod job;

@@ -6,10 +6,11 @@ pub mod gitlab;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ExportConfig, SourceConfig};
+use crate::config::{Config, SourceConfig};
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
 use crate::error::{Error, ErrorKind, Result};
+use crate::export::demo;
 
 /// Reads the sources and stores what is new or changed: projects, labels, milestones,
 /// issues, merge requests and, from export archives, their discussions.
@@ -31,9 +32,147 @@ impl Step for Ingest {
     const EXAMPLE: &'static str = "{ source = \"demo\" }";
 
     fn run(&self, ctx: &StepCtx<'_>) -> Result<StepReport> {
-        let _ = ctx;
-        let _: fn(&StepCtx<'_>, &str, &ExportConfig, &mut StepReport) -> Result<()> = export::ingest;
-        let _: Option<&SourceConfig> = None;
-        Err(Error::new(ErrorKind::Internal, "not built yet"))
+        let targets = targets(ctx.config, self.source.as_deref())?;
+        let mut report = StepReport::default();
+        let mut failures = Vec::new();
+        for target in &targets {
+            let Err(error) = target.ingest(ctx, &mut report) else { continue };
+            // A stop, a lost lock or a broken database is no matter of this source.
+            ctx.check()?;
+            if !is_about_source(error.kind()) {
+                return Err(error);
+            }
+            let error = error.context(format!("ingest source {:?}", target.name));
+            tracing::error!(source = target.name, error = %error, "a source failed");
+            report.failing += 1;
+            report.warn(error.to_string());
+            report.add("sources_failed", 1);
+            failures.push(error);
+        }
+        if failures.len() == targets.len() {
+            return Err(all_failed(failures));
+        }
+        Ok(report)
     }
 }
+
+/// A source to ingest.
+struct Target<'a> {
+    name: &'a str,
+    source: Source<'a>,
+}
+
+enum Source<'a> {
+    Configured(&'a SourceConfig),
+    Demo,
+}
+
+impl Target<'_> {
+    fn ingest(&self, ctx: &StepCtx<'_>, report: &mut StepReport) -> Result<()> {
+        match self.source {
+            Source::Configured(SourceConfig::Gitlab(config)) => {
+                gitlab::ingest(ctx, self.name, config, report)
+            }
+            Source::Configured(SourceConfig::GitlabExport(config)) => {
+                export::ingest(ctx, self.name, config, report)
+            }
+            Source::Demo => export::ingest_demo(ctx, report),
+        }
+    }
+}
+
+/// Decides what to ingest.
+fn targets<'a>(config: &'a Config, wanted: Option<&'a str>) -> Result<Vec<Target<'a>>> {
+    let configured =
+        |(name, source): (&'a String, &'a SourceConfig)| Target { name, source: Source::Configured(source) };
+    let Some(wanted) = wanted else {
+        if config.sources.is_empty() {
+            return Err(Error::config("no source is configured")
+                .hint(
+                    "`lore config init` writes a starter file; describe a source under [sources.NAME] in it",
+                )
+                .hint("`lore run demo` shows lore on a sample, without any configuration"));
+        }
+        return Ok(config.sources.iter().map(configured).collect());
+    };
+    match config.sources.get_key_value(wanted) {
+        Some(found) => Ok(vec![configured(found)]),
+        None if wanted == demo::SOURCE => Ok(vec![Target { name: demo::SOURCE, source: Source::Demo }]),
+        None => Err(unknown_source(config, wanted)),
+    }
+}
+
+fn unknown_source(config: &Config, wanted: &str) -> Error {
+    let known: Vec<&str> = config.sources.keys().map(String::as_str).chain([demo::SOURCE]).collect();
+    let error = Error::config(format!("there is no source {wanted:?}"));
+    let nearest = known
+        .iter()
+        .map(|name| (strsim::normalized_damerau_levenshtein(wanted, name), *name))
+        .filter(|(likeness, _)| *likeness >= 0.5)
+        .max_by(|left, right| left.0.total_cmp(&right.0));
+    let error = match nearest {
+        Some((_, name)) => error.hint(format!("did you mean {name:?}?")),
+        None => error,
+    };
+    error.hint(format!("known sources: {}", known.join(", ")))
+}
+
+/// Whether an error says something about one source, so that the others may go on.
+fn is_about_source(kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::Config
+        | ErrorKind::TokenNotSet
+        | ErrorKind::Auth
+        | ErrorKind::SourceNotFound
+        | ErrorKind::RateLimited
+        | ErrorKind::Network
+        | ErrorKind::Io
+        | ErrorKind::Internal
+        | ErrorKind::RunFailed => true,
+        ErrorKind::Usage
+        | ErrorKind::NoUsableTokens
+        | ErrorKind::DatabaseBusy
+        | ErrorKind::Database
+        | ErrorKind::DatabaseVersion
+        | ErrorKind::InvalidEnumValue
+        | ErrorKind::EmbeddingUnavailable
+        | ErrorKind::EmbeddingModelNotFound
+        | ErrorKind::EmbeddingFailed
+        | ErrorKind::ReferenceNotFound
+        | ErrorKind::ItemsFailing
+        | ErrorKind::IntegrityFindings
+        | ErrorKind::DiskFull
+        | ErrorKind::Locked
+        | ErrorKind::Fenced
+        | ErrorKind::Interrupted
+        | ErrorKind::Terminated => false,
+    }
+}
+
+/// The step's error when no source could be read: the common kind, or that there are several.
+fn all_failed(mut failures: Vec<Error>) -> Error {
+    if failures.len() == 1
+        && let Some(only) = failures.pop()
+    {
+        return only;
+    }
+    let kinds: Vec<ErrorKind> = failures.iter().map(Error::kind).collect();
+    let kind = match kinds.as_slice() {
+        [first, rest @ ..] if rest.iter().all(|kind| kind == first) => *first,
+        _ => ErrorKind::RunFailed,
+    };
+    let messages: Vec<String> = failures.iter().map(Error::full_message).collect();
+    let mut error = Error::new(kind, format!("no source could be read: {}", messages.join("; ")));
+    for hint in failures.iter().flat_map(|failure| failure.hints()) {
+        if !error.hints().contains(hint) {
+            error = error.hint(hint.clone());
+        }
+    }
+    match failures.iter().filter_map(Error::retry_after).max() {
+        Some(wait) => error.retry_after_ms(wait),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests;
