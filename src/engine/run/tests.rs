@@ -7,7 +7,7 @@ use crate::engine::step::ErasedStep;
 use crate::job::when::{self, When};
 use crate::job::{Origin, Retry};
 use crate::store::OpenOptions;
-use crate::store::runs::NewRun;
+use crate::store::runs::{NewRun, RunState};
 
 /// A step that does what a test says.
 struct Scripted<F>(F);

@@ -1,5 +1,6 @@
 use super::*;
-use crate::content::Author;
+use crate::content::{Author, Discussion, Issue, MergeRequest, Note, SourceType};
+use crate::store::queues::mark_dirty;
 use crate::store::{OpenOptions, Store, queues};
 
 fn temporary() -> (tempfile::TempDir, Store) {

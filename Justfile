@@ -1,0 +1,38 @@
+# Lists the recipes.
+default:
+    @just --list
+
+# Everything that CI checks, in its order.
+check: fmt-check lint doc test
+
+fmt-check:
+    cargo fmt --check
+
+lint:
+    cargo clippy --locked --all-targets -- -D warnings
+
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+
+# All tests. The only prerequisites are Rust and a C compiler.
+test:
+    cargo test --locked
+
+# Indexes the built-in sample project and asks it a question.
+demo:
+    cargo run --release -- run demo
+    cargo run --release -- query "session expires too early"
+
+# Writes the generated reference again (docs/).
+gen:
+    UPDATE_DOCS=1 cargo test --locked --test it docs
+
+# Benchmarks: rates and latencies, release build.
+bench:
+    cargo bench --locked
+
+# An empty migration with the next number.
+migration NAME:
+    @next=$(printf '%04d' $(( $(ls migrations | tail -1 | cut -c1-4 | sed 's/^0*//') + 1 ))); \
+      echo "-- {{NAME}}" > migrations/${next}_{{NAME}}.sql; \
+      echo "migrations/${next}_{{NAME}}.sql: now add its line to MIGRATIONS in src/store/open.rs"
