@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::app::{App, Globals, write_error};
-use super::{World, completions, lock, run, runs, status};
+use super::{World, completions, lock, run, runs, shortcuts, status};
 use crate::error::{Error, ErrorKind, Result};
 use crate::telemetry::{self, LogForm};
 
@@ -82,6 +82,16 @@ enum Command {
         after_help = "Examples:\n  lore run demo                             index the built-in sample project\n  lore run sync                             bring your projects up to date\n  lore run sync --if-locked skip            for schedules that may overlap\n  lore run sync --only regenerate-docs      one step\n  lore run sync --set ingest.source=main    one source\n  lore run sync --full                      read and render everything again\n  lore run sync --resume                    continue the last run\n  lore run sync --dry-run                   show the plan"
     )]
     Run(run::RunArgs),
+    /// Bring the index up to date (the job `sync`)
+    #[command(
+        after_help = "Examples:\n  lore sync\n  lore sync --no-embed\n  lore sync --full --json | jq .data.issues_updated"
+    )]
+    Sync(shortcuts::SyncArgs),
+    /// Make documents of what was ingested
+    #[command(
+        after_help = "Examples:\n  lore generate-docs            what is queued\n  lore generate-docs --full     everything"
+    )]
+    GenerateDocs(shortcuts::GenerateDocsArgs),
     /// Show the history of runs
     #[command(
         after_help = "Examples:\n  lore runs\n  lore runs --job sync --limit 5\n  lore runs show 42\n  lore runs cancel 42"
@@ -106,6 +116,8 @@ enum Command {
 fn run_command(command: &Command, app: &mut App) -> Result<()> {
     match command {
         Command::Run(args) => run::run(args, app),
+        Command::Sync(args) => shortcuts::sync(args, app),
+        Command::GenerateDocs(args) => shortcuts::generate_docs(args, app),
         Command::Runs(args) => runs::run(args, app),
         Command::Status(args) => status::run(args, app),
         Command::Lock(args) => lock::run(args, app),
@@ -155,7 +167,7 @@ fn start_logging(world: &World, globals: &Globals, command: &Command, verbose: u
         LogFormat::Human => LogForm::Human,
         LogFormat::Json => LogForm::Json,
     };
-    let runs = matches!(command, Command::Run(_));
+    let runs = matches!(command, Command::Run(_) | Command::Sync(_) | Command::GenerateDocs(_));
     let quiet_by_default = !runs || (world.err_is_terminal && form == LogForm::Human);
     let level = match (globals.quiet, verbose) {
         (true, _) => "error",

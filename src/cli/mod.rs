@@ -11,6 +11,7 @@ mod lock;
 mod plan;
 mod run;
 mod runs;
+mod shortcuts;
 mod status;
 
 pub use app::{App, Human};

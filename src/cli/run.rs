@@ -122,6 +122,11 @@ impl RunAnswer {
         self.steps.iter().find(|step| step.step == id)
     }
 
+    /// Number of the run, when there was one.
+    pub(super) fn run_id(&self) -> Option<i64> {
+        self.run_id
+    }
+
     /// Why nothing was run, when nothing was.
     pub(super) fn skip_reason(&self) -> Option<&str> {
         self.reason.as_deref()

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use super::shortcuts::{self, CheckMode};
 use super::{App, lock as lock_command, runs as runs_command};
 use crate::clock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::cursors::{self, StreamFailure};
 use crate::store::lock::{self, LockState};
 use crate::store::queues::{self, FailingEntry, QueueDepth};
@@ -16,7 +17,17 @@ const FAILING_SHOWN: i64 = 20;
 
 /// Show lock, queues, documents, index and the last runs.
 #[derive(Debug, clap::Args)]
-pub struct StatusArgs {}
+pub struct StatusArgs {
+    /// Run the integrity check first (takes the lock; exit code 22 when it finds something)
+    #[arg(long)]
+    check: bool,
+    /// With --check: repair what it finds, and check again
+    #[arg(long, requires = "check")]
+    repair: bool,
+    /// With --repair: show what would be repaired, change nothing
+    #[arg(long, requires = "repair")]
+    dry_run: bool,
+}
 
 #[derive(Serialize)]
 struct Status {
@@ -31,6 +42,8 @@ struct Status {
     entities: EntityCounts,
     lock: LockState,
     last_runs: Vec<Run>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    integrity: Option<serde_json::Value>,
 }
 
 #[derive(Serialize)]
@@ -90,8 +103,21 @@ impl Queues {
 ///
 /// # Errors
 /// Those of the database.
-pub fn run(_args: &StatusArgs, app: &mut App) -> Result<()> {
+pub fn run(args: &StatusArgs, app: &mut App) -> Result<()> {
     let store = app.open_read_only()?;
+    let mode = match (args.check, args.repair, args.dry_run) {
+        (false, _, _) => None,
+        (true, false, _) => Some(CheckMode::Check),
+        (true, true, false) => Some(CheckMode::Repair),
+        (true, true, true) => Some(CheckMode::PlanRepair),
+    };
+    let (integrity, integrity_lines, error) = match mode {
+        None => (None, Vec::new(), None),
+        Some(mode) => {
+            let (value, lines, error) = shortcuts::check(mode, app)?;
+            (Some(value), lines, error)
+        }
+    };
     let FileSizes { database, wal } = status::file_sizes(&store);
     let path = store.path().display().to_string();
     let now = clock::now_ms();
@@ -115,8 +141,17 @@ pub fn run(_args: &StatusArgs, app: &mut App) -> Result<()> {
             entities: status::entities(tx)?,
             lock: lock::state(tx)?,
             last_runs: runs::newest(tx, None, 5)?,
+            integrity,
         })
     })?;
+    if let Some(error) = error {
+        let details = serde_json::to_value(&status)
+            .map_err(|error| Error::internal("encode the status").because(error))?;
+        if !app.globals.json {
+            app.reply(&(), |out| integrity_lines.iter().try_for_each(|line| out.line(line)))?;
+        }
+        return Err(error.details(details));
+    }
     app.reply(&status, |out| {
         let Status { documents, entities, .. } = &status;
         out.line(format!(
@@ -161,6 +196,9 @@ pub fn run(_args: &StatusArgs, app: &mut App) -> Result<()> {
                 "Failing     {} {}: {} (failed {} times{state})",
                 entry.queue, entry.subject, entry.error, entry.attempt_count
             ))?;
+        }
+        for line in &integrity_lines {
+            out.line(line)?;
         }
         out.line("Last runs")?;
         if status.last_runs.is_empty() {
