@@ -1,0 +1,6 @@
+//! What the integration tests share.
+
+/// Runs the compiled binary.
+pub mod binary;
+/// The logical content of a database.
+pub mod dump;
