@@ -34,3 +34,8 @@ pub fn terminal_columns() -> Option<usize> {
     #[cfg(not(unix))]
     None
 }
+
+/// A GitLab server for tests, shared with the tests of the binary.
+#[cfg(test)]
+#[path = "../tests/it/support/fake_gitlab/mod.rs"]
+pub mod fake_gitlab;

@@ -401,15 +401,25 @@ fn http_client(config: &GitlabConfig, address: &Address, headers: HeaderMap) -> 
             .connect_timeout(config.timeout.min(Duration::from_secs(15)));
         if address.is_loopback() { builder.no_proxy() } else { builder }
     };
+    if address.is_loopback() && address.is_plain() {
+        // No proxy, no TLS: the system's certificates need not be read.
+        return builder().tls_certs_only(extra).build().map_err(tls_error);
+    }
+    if address.is_loopback() && address.is_plain() {
+        // No proxy, no TLS: the system's certificates need not be read.
+        return builder().tls_certs_only(extra).build().map_err(tls_error);
+    }
     let built = match builder().tls_certs_merge(extra.clone()).build() {
         // A machine without certificates of its own can still use the ones it is given, or
         // no TLS at all.
         Err(_) if address.is_plain() || !extra.is_empty() => builder().tls_certs_only(extra).build(),
         built => built,
     };
-    built.map_err(|error| {
-        Error::config("cannot set up TLS")
-            .because(error.without_url())
-            .hint("install the system's certificates (ca-certificates), or set ca_file of the source")
-    })
+    built.map_err(tls_error)
+}
+
+fn tls_error(error: reqwest::Error) -> Error {
+    Error::config("cannot set up TLS")
+        .because(error.without_url())
+        .hint("install the system's certificates (ca-certificates), or set ca_file of the source")
 }

@@ -57,3 +57,5 @@ impl From<Error> for RequestError {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::shared as shared_file;

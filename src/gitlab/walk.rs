@@ -44,9 +44,11 @@ pub enum Onward {
 /// list it belongs to, `times` the `updated_at` of its rows in their order.
 pub fn onward(next: Option<Url>, window: Option<Millis>, times: &[Millis]) -> Onward {
     let Some(next) = next else { return Onward::End };
+    let (Some(first), Some(last)) = (times.first(), times.last()) else { return Onward::Page(next) };
     // One millisecond early: the server may compare by microseconds, or with `>`.
-    let Some(start) = times.iter().max().map(|last| last - 1) else { return Onward::Page(next) };
-    if is_ascending(times) && window.is_none_or(|window| start > window) {
+    let start = last - 1;
+    // A list that starts with the rows of this page again would be no progress.
+    if is_ascending(times) && first < last && window.is_none_or(|window| start > window) {
         Onward::Window(start)
     } else {
         Onward::Page(next)
@@ -145,6 +147,7 @@ mod tests {
         assert_eq!(onward(None, None, &[1, 2]), Onward::End);
         assert_eq!(onward(Some(url()), None, &[10, 20]), Onward::Window(19));
         assert_eq!(onward(Some(url()), Some(19), &[20, 20]), Onward::Page(url()));
+        assert_eq!(onward(Some(url()), Some(5), &[20, 20]), Onward::Page(url()));
         assert_eq!(onward(Some(url()), Some(19), &[20, 21]), Onward::Window(20));
         assert_eq!(onward(Some(url()), Some(19), &[]), Onward::Page(url()), "a page of hidden rows");
         assert_eq!(onward(Some(url()), None, &[20, 10]), Onward::Page(url()), "not in order");

@@ -293,3 +293,6 @@ const fn stream_name(item_type: ItemType) -> &'static str {
 fn count(n: usize) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;
