@@ -746,7 +746,7 @@ fn discussions_are_replaced_only_after_all_pages_arrived() {
     );
     world.server.heal();
     assert_eq!(world.fetch().count("items_fetched"), 0, "it waits");
-    world.store.write(|tx| queues::retry_failed(tx)).unwrap();
+    world.store.write(queues::retry_failed).unwrap();
     let fetched = world.fetch();
     assert_eq!((fetched.count("discussions_removed"), fetched.count("discussions_unchanged")), (1, 149));
     assert_eq!(world.number("SELECT count(*) FROM notes"), 150);
