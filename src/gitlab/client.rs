@@ -423,3 +423,35 @@ fn tls_error(error: reqwest::Error) -> Error {
         .because(error.without_url())
         .hint("install the system's certificates (ca-certificates), or set ca_file of the source")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client() -> Client {
+        let config: GitlabConfig = toml::from_str("url = \"http://127.0.0.1:1\"").unwrap();
+        Client::new(&config, None, None).unwrap()
+    }
+
+    #[test]
+    fn a6_18_waits_grow_are_capped_and_spread() {
+        let client = client();
+        for (failures, base_ms) in [(1, 1_000), (2, 2_000), (4, 8_000), (10, 30_000), (40, 30_000)] {
+            let waits: BTreeSet<u128> = (0..50).map(|_| client.spread(failures).as_millis()).collect();
+            assert!(waits.len() > 25, "{waits:?}");
+            assert!(waits.iter().all(|wait| (base_ms / 2..=base_ms * 3 / 2).contains(wait)), "{waits:?}");
+        }
+    }
+
+    #[test]
+    fn limits_and_tokens_that_cannot_work_are_refused() {
+        for text in ["url = \"http://h\"\nrequests_per_second = 0.0", "url = \"http://h\"\nca_file = \"/no/such\""] {
+            let config: GitlabConfig = toml::from_str(text).unwrap();
+            assert_eq!(Client::new(&config, None, None).unwrap_err().kind(), ErrorKind::Config);
+        }
+        let config: GitlabConfig = toml::from_str("url = \"http://h\"").unwrap();
+        let token = Secret::new("S3CR3T\u{1}".to_owned());
+        let error = Client::new(&config, Some(token), None).unwrap_err();
+        assert!(!format!("{error:?}").contains("S3CR3T"), "{error:?}");
+    }
+}

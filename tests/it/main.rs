@@ -3,6 +3,8 @@
 /// The binary killed, stopped, contended.
 mod crash;
 /// What the tests share.
-mod support;
+pub mod support;
+/// A GitLab server and the binary: sync, its failures and exit codes.
+mod sync;
 /// Layers, sizes, heads of the source files.
 mod tidy;

@@ -4,3 +4,5 @@
 pub mod binary;
 /// The logical content of a database.
 pub mod dump;
+/// A GitLab server of our own.
+pub mod fake_gitlab;
