@@ -6,3 +6,10 @@ mod crash;
 mod support;
 /// Layers, sizes, heads of the source files.
 mod tidy;
+
+/// The ingest step on export archives.
+mod export_ingest;
+/// Real and converted exports, when they are on this machine.
+mod export_real;
+/// A database and the ingest step, without the runner.
+mod export_world;
