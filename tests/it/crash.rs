@@ -60,7 +60,8 @@ fn twice_is_once() {
     let once = dump(&bench.database());
     let answer = bench.lore(["run", "demo", "--json"]).data();
     assert_eq!(dump(&bench.database()), once);
-    let regenerated = answer["steps"].as_array().unwrap().iter().find(|step| step["kind"] == "regenerate-docs").unwrap();
+    let regenerated =
+        answer["steps"].as_array().unwrap().iter().find(|step| step["kind"] == "regenerate-docs").unwrap();
     assert_eq!(regenerated["report"]["counts"]["regenerated"].as_i64().unwrap_or(0), 0);
     bench.lore(["run", "demo", "--full", "--quiet"]).ok();
     assert_eq!(dump(&bench.database()), once, "a full run makes the same");

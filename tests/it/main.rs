@@ -8,3 +8,10 @@ pub mod support;
 mod sync;
 /// Layers, sizes, heads of the source files.
 mod tidy;
+
+/// The ingest step on export archives.
+mod export_ingest;
+/// Real and converted exports, when they are on this machine.
+mod export_real;
+/// A database and the ingest step, without the runner.
+mod export_world;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, SourceConfig};
+use crate::diagnostic::nearest;
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
 use crate::error::{Error, ErrorKind, Result};
@@ -105,13 +106,8 @@ fn targets<'a>(config: &'a Config, wanted: Option<&'a str>) -> Result<Vec<Target
 fn unknown_source(config: &Config, wanted: &str) -> Error {
     let known: Vec<&str> = config.sources.keys().map(String::as_str).chain([demo::SOURCE]).collect();
     let error = Error::config(format!("there is no source {wanted:?}"));
-    let nearest = known
-        .iter()
-        .map(|name| (strsim::normalized_damerau_levenshtein(wanted, name), *name))
-        .filter(|(likeness, _)| *likeness >= 0.5)
-        .max_by(|left, right| left.0.total_cmp(&right.0));
-    let error = match nearest {
-        Some((_, name)) => error.hint(format!("did you mean {name:?}?")),
+    let error = match nearest(wanted, known.iter().copied()) {
+        Some(name) => error.hint(format!("did you mean {name:?}?")),
         None => error,
     };
     error.hint(format!("known sources: {}", known.join(", ")))

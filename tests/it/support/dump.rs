@@ -59,9 +59,14 @@ pub fn dump(path: &Path) -> String {
         .execute("INSERT INTO documents_fts(documents_fts, rank) VALUES ('integrity-check', 1)", [])
         .expect("index and documents agree");
     let projects = names(&connection, "SELECT id, path FROM projects");
-    let issues = names(&connection, "SELECT i.id, p.path || '#' || i.iid FROM issues i JOIN projects p ON p.id = i.project_id");
-    let merge_requests =
-        names(&connection, "SELECT m.id, p.path || '!' || m.iid FROM merge_requests m JOIN projects p ON p.id = m.project_id");
+    let issues = names(
+        &connection,
+        "SELECT i.id, p.path || '#' || i.iid FROM issues i JOIN projects p ON p.id = i.project_id",
+    );
+    let merge_requests = names(
+        &connection,
+        "SELECT m.id, p.path || '!' || m.iid FROM merge_requests m JOIN projects p ON p.id = m.project_id",
+    );
     let discussions = names(
         &connection,
         "SELECT id, coalesce('i' || issue_id, 'm' || merge_request_id) || '/' || gitlab_discussion_id FROM discussions",
@@ -93,7 +98,8 @@ pub fn dump(path: &Path) -> String {
     };
     let mut text = String::new();
     for table in tables.iter().filter(|table| !NOT_CONTENT.contains(&table.as_str())) {
-        let volatile = VOLATILE.iter().find(|(name, _)| name == table).map_or(&[][..], |(_, columns)| columns);
+        let volatile =
+            VOLATILE.iter().find(|(name, _)| name == table).map_or(&[][..], |(_, columns)| columns);
         let mut statement = connection.prepare(&format!("SELECT * FROM \"{table}\"")).unwrap();
         let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
         let mut lines = Vec::new();
@@ -104,7 +110,9 @@ pub fn dump(path: &Path) -> String {
                 .position(|column| column == "source_type" || column == "item_type")
                 .map(|place| row.get::<_, String>(place).unwrap());
             let mut line = String::new();
-            for (place, column) in columns.iter().enumerate().filter(|(_, column)| !volatile.contains(&column.as_str())) {
+            for (place, column) in
+                columns.iter().enumerate().filter(|(_, column)| !volatile.contains(&column.as_str()))
+            {
                 let value = row.get_ref(place).unwrap();
                 let shown = match (column.as_str(), value) {
                     ("project_id", ValueRef::Integer(id)) => projects[&id].clone(),
