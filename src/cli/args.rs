@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::app::{App, Globals, write_error};
-use super::{World, completions, lock, run, runs, shortcuts, status};
+use super::{World, completions, jobs, lock, run, runs, shortcuts, status};
 use crate::error::{Error, ErrorKind, Result};
 use crate::telemetry::{self, LogForm};
 
@@ -92,6 +92,11 @@ enum Command {
         after_help = "Examples:\n  lore generate-docs            what is queued\n  lore generate-docs --full     everything"
     )]
     GenerateDocs(shortcuts::GenerateDocsArgs),
+    /// List, show, check and draw jobs
+    #[command(
+        after_help = "Examples:\n  lore jobs list\n  lore jobs show sync\n  lore jobs check\n  lore jobs graph sync --format mermaid\n  lore jobs schema > jobs.schema.json"
+    )]
+    Jobs(jobs::JobsArgs),
     /// Show the history of runs
     #[command(
         after_help = "Examples:\n  lore runs\n  lore runs --job sync --limit 5\n  lore runs show 42\n  lore runs cancel 42"
@@ -118,6 +123,7 @@ fn run_command(command: &Command, app: &mut App) -> Result<()> {
         Command::Run(args) => run::run(args, app),
         Command::Sync(args) => shortcuts::sync(args, app),
         Command::GenerateDocs(args) => shortcuts::generate_docs(args, app),
+        Command::Jobs(args) => jobs::run(args, app),
         Command::Runs(args) => runs::run(args, app),
         Command::Status(args) => status::run(args, app),
         Command::Lock(args) => lock::run(args, app),

@@ -6,6 +6,8 @@
 mod app;
 mod args;
 mod completions;
+mod graph_text;
+mod job_files;
 mod jobs;
 mod lock;
 mod plan;
