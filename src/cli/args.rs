@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::app::{App, Globals, write_error};
-use super::{World, completions, jobs, lock, run, runs, shortcuts, status};
+use super::{World, completions, config, docs, jobs, lock, run, runs, shortcuts, status};
 use crate::error::{Error, ErrorKind, Result};
 use crate::telemetry::{self, LogForm};
 
@@ -110,6 +110,14 @@ enum Command {
     Status(status::StatusArgs),
     /// Show or break the app lock
     Lock(lock::LockArgs),
+    /// Show, check and begin the configuration
+    #[command(
+        after_help = "Examples:\n  lore config show\n  lore config check\n  lore config init > lore.toml"
+    )]
+    Config(config::ConfigArgs),
+    /// Write the generated reference (docs/) into a directory
+    #[command(hide = true)]
+    Docs(docs::DocsArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  lore completions bash > /etc/bash_completion.d/lore")]
     Completions(completions::CompletionsArgs),
@@ -127,6 +135,8 @@ fn run_command(command: &Command, app: &mut App) -> Result<()> {
         Command::Runs(args) => runs::run(args, app),
         Command::Status(args) => status::run(args, app),
         Command::Lock(args) => lock::run(args, app),
+        Command::Config(args) => config::run(args, app),
+        Command::Docs(args) => docs::run(args, app),
         Command::Completions(args) => completions::completions(args, app),
         Command::Man => completions::man(app),
     }

@@ -4,11 +4,11 @@
 use figment::value::{Dict, Value};
 use serde_json::Value as Json;
 
-use super::{Config, ExportConfig, GitlabConfig};
+use super::Config;
 use crate::diagnostic::nearest;
 
 /// Values of `kind` in `[sources.NAME]`.
-pub(super) const SOURCE_KINDS: [&str; 2] = ["gitlab", "gitlab-export"];
+pub const SOURCE_KINDS: [&str; 2] = ["gitlab", "gitlab-export"];
 
 /// A key that does not exist.
 pub(super) struct Unknown {
@@ -23,23 +23,25 @@ pub(super) struct Unknown {
 /// Finds every key of a layer that does not exist. `kind_of` tells the kind of a source,
 /// which another layer may have set.
 pub(super) fn unknown_keys(dict: &Dict, kind_of: &dyn Fn(&str) -> Option<String>) -> Vec<Unknown> {
-    let root = schemars::schema_for!(Config).to_value();
+    let root = schema();
     let mut found = Vec::new();
     walk(&root, &root, dict, "", kind_of, &mut found);
     found
 }
 
-/// The schema of a source of this kind.
-pub(super) fn source_schema(kind: &str) -> Option<Json> {
-    match kind {
-        "gitlab" => Some(schemars::schema_for!(GitlabConfig).to_value()),
-        "gitlab-export" => Some(schemars::schema_for!(ExportConfig).to_value()),
-        _ => None,
-    }
+/// JSON Schema (draft 2020-12) of `lore.toml`.
+pub fn schema() -> Json {
+    schemars::schema_for!(Config).to_value()
+}
+
+/// The part of the schema that describes a source of this kind.
+pub fn source_schema<'a>(root: &'a Json, kind: &str) -> Option<&'a Json> {
+    let kinds = root.pointer("/$defs/SourceConfig/oneOf")?.as_array()?;
+    kinds.iter().find(|node| node.pointer("/properties/kind/const").and_then(Json::as_str) == Some(kind))
 }
 
 /// Follows references, and takes the one choice of an optional value.
-pub(super) fn resolve<'a>(root: &'a Json, node: &'a Json) -> &'a Json {
+pub fn resolve<'a>(root: &'a Json, node: &'a Json) -> &'a Json {
     if let Some(target) = node.get("$ref").and_then(Json::as_str) {
         return root.pointer(target.trim_start_matches('#')).map_or(node, |next| resolve(root, next));
     }
@@ -69,10 +71,9 @@ fn walk(
             _ => None,
         };
         if above == "sources" {
-            if let (Some(inner), Some(schema)) = (inner, kind_of(key).and_then(|kind| source_schema(&kind))) {
-                let mut rest = inner.clone();
-                rest.remove("kind");
-                walk(&schema, &schema, &rest, &path, kind_of, found);
+            let node = kind_of(key).and_then(|kind| source_schema(root, &kind));
+            if let (Some(inner), Some(node)) = (inner, node) {
+                walk(root, node, inner, &path, kind_of, found);
             }
             continue;
         }

@@ -138,8 +138,8 @@ impl Reader {
         self.unknown_keys();
         let mut config: Config = self
             .extract("", |layers| {
-                layers::merge(&layers.iter().map(|layer| without(&layer.dict, "sources")).collect::<Vec<_>>())
-                    .extract()
+                let rest: Vec<Dict> = layers.iter().map(|layer| without(&layer.dict, "sources")).collect();
+                layers::merge(&rest).extract().map_err(Box::new)
             })
             .unwrap_or_default();
         for name in self.source_names() {
@@ -163,13 +163,17 @@ impl Reader {
                 Some(Value::Dict(_, inner)) => without(inner, "kind"),
                 _ => Dict::new(),
             };
-            layers::merge(&layers.iter().map(own).collect::<Vec<_>>()).extract()
+            layers::merge(&layers.iter().map(own).collect::<Vec<_>>()).extract().map_err(Box::new)
         })
     }
 
     /// Reads a part of the tree again and again, reporting and removing what is wrong, until
     /// it can be read. Nothing when something that is needed is missing.
-    fn extract<T>(&mut self, at: &str, read: impl Fn(&[Layer]) -> figment::Result<T>) -> Option<T> {
+    fn extract<T>(
+        &mut self,
+        at: &str,
+        read: impl Fn(&[Layer]) -> std::result::Result<T, Box<figment::Error>>,
+    ) -> Option<T> {
         let mut removed: Vec<String> = Vec::new();
         loop {
             let error = match read(&self.layers) {
@@ -202,11 +206,10 @@ impl Reader {
                 _ => None,
             };
             self.report(&path, Part::Value, error.kind.to_string(), suggestion);
-            let gone = self
-                .layers
-                .iter_mut()
-                .filter(|layer| path != at && layer.sets(&path))
-                .fold(false, |gone, layer| layer.remove(&path) || gone);
+            let mut gone = false;
+            for layer in self.layers.iter_mut().filter(|layer| path != at && layer.sets(&path)) {
+                gone |= layer.remove(&path);
+            }
             if !gone {
                 return None;
             }

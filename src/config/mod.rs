@@ -6,7 +6,6 @@
 mod known;
 mod layers;
 mod load;
-pub mod reference;
 mod validate;
 
 #[cfg(test)]
@@ -22,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::secret::SecretRef;
 
 pub use crate::duration::{duration_text, maybe_duration_text};
+pub use known::{SOURCE_KINDS, resolve, schema, source_schema};
 pub use load::{ENV_PREFIX, Loaded, Places, load};
 
 /// Everything that `lore.toml` and `LORE__…` variables can say.

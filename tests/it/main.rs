@@ -4,5 +4,11 @@
 mod crash;
 /// What the tests share.
 mod support;
+/// `lore config`: places, precedence, secrets.
+mod config;
+/// The generated reference is up to date.
+mod docs;
+/// `lore jobs`: finding, checking, drawing; the shipped jobs.
+mod jobs;
 /// Layers, sizes, heads of the source files.
 mod tidy;
