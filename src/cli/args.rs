@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::app::{App, Globals, write_error};
-use super::{World, completions, lock, run, runs, shortcuts, status};
+use super::{World, completions, config, docs, jobs, lock, run, runs, shortcuts, status};
 use crate::error::{Error, ErrorKind, Result};
 use crate::telemetry::{self, LogForm};
 
@@ -92,6 +92,11 @@ enum Command {
         after_help = "Examples:\n  lore generate-docs            what is queued\n  lore generate-docs --full     everything"
     )]
     GenerateDocs(shortcuts::GenerateDocsArgs),
+    /// List, show, check and draw jobs
+    #[command(
+        after_help = "Examples:\n  lore jobs list\n  lore jobs show sync\n  lore jobs check\n  lore jobs graph sync --format mermaid\n  lore jobs schema > jobs.schema.json"
+    )]
+    Jobs(jobs::JobsArgs),
     /// Show the history of runs
     #[command(
         after_help = "Examples:\n  lore runs\n  lore runs --job sync --limit 5\n  lore runs show 42\n  lore runs cancel 42"
@@ -105,6 +110,14 @@ enum Command {
     Status(status::StatusArgs),
     /// Show or break the app lock
     Lock(lock::LockArgs),
+    /// Show, check and begin the configuration
+    #[command(
+        after_help = "Examples:\n  lore config show\n  lore config check\n  lore config init > lore.toml"
+    )]
+    Config(config::ConfigArgs),
+    /// Write the generated reference (docs/) into a directory
+    #[command(hide = true)]
+    Docs(docs::DocsArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  lore completions bash > /etc/bash_completion.d/lore")]
     Completions(completions::CompletionsArgs),
@@ -118,9 +131,12 @@ fn run_command(command: &Command, app: &mut App) -> Result<()> {
         Command::Run(args) => run::run(args, app),
         Command::Sync(args) => shortcuts::sync(args, app),
         Command::GenerateDocs(args) => shortcuts::generate_docs(args, app),
+        Command::Jobs(args) => jobs::run(args, app),
         Command::Runs(args) => runs::run(args, app),
         Command::Status(args) => status::run(args, app),
         Command::Lock(args) => lock::run(args, app),
+        Command::Config(args) => config::run(args, app),
+        Command::Docs(args) => docs::run(args, app),
         Command::Completions(args) => completions::completions(args, app),
         Command::Man => completions::man(app),
     }

@@ -6,9 +6,14 @@
 mod app;
 mod args;
 mod completions;
+mod config;
+mod docs;
+mod graph_text;
+mod job_files;
 mod jobs;
 mod lock;
 mod plan;
+mod reference;
 mod run;
 mod runs;
 mod shortcuts;

@@ -3,7 +3,13 @@
 //! `lore.toml` says where things are (database, sources, services); `jobs/*.toml` say what
 //! is done. Neither is interpolated: a `$` in a value is a `$`.
 
+mod known;
+mod layers;
 mod load;
+mod validate;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::secret::SecretRef;
 
 pub use crate::duration::{duration_text, maybe_duration_text};
-pub use load::{Loaded, Places, load};
+pub use known::{SOURCE_KINDS, resolve, schema, source_schema};
+pub use load::{ENV_PREFIX, Loaded, Places, load};
 
 /// Everything that `lore.toml` and `LORE__…` variables can say.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]

@@ -11,7 +11,7 @@
 pub mod cron;
 pub mod graph;
 mod hash;
-mod keys;
+pub mod keys;
 mod parse;
 pub mod schema;
 pub mod shipped;

@@ -100,9 +100,9 @@ pub enum NeedsState {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Expr {
-    Or(Box<Expr>, Box<Expr>),
-    And(Box<Expr>, Box<Expr>),
-    Not(Box<Expr>),
+    Or(Box<Self>, Box<Self>),
+    And(Box<Self>, Box<Self>),
+    Not(Box<Self>),
     Compare(Number, Comparison, Number),
     Status(Status),
 }

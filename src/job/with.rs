@@ -45,7 +45,7 @@ impl Reader<'_> {
             if given.step == step
                 && let Err(diagnostic) = apply(&mut table, number, given, document)
             {
-                self.report(diagnostic);
+                self.report(*diagnostic);
             }
         }
         let mut failed = self.unknown_params(def, &mut table);
@@ -158,7 +158,7 @@ fn apply<'d>(
     number: usize,
     given: &'d Override,
     document: &'d str,
-) -> Result<(), Diagnostic> {
+) -> Result<(), Box<Diagnostic>> {
     let base = OVERRIDES + number * STRETCH;
     let value_at = given.text.find('=').map_or(0, |at| at + 1);
     let value_at =
@@ -183,7 +183,7 @@ fn apply<'d>(
             at.entry(key).or_insert_with(|| Spanned::new(value_span.clone(), DeValue::Table(DeTable::new())));
         let DeValue::Table(inner) = slot.get_mut() else {
             let message = format!("`{parent}` is no table, it has no key `{last}`");
-            return Err(Source::new("--set", &given.text).error(key_at..value_at, message));
+            return Err(Box::new(Source::new("--set", &given.text).error(key_at..value_at, message)));
         };
         at = inner;
     }

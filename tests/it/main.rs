@@ -1,17 +1,22 @@
 //! The integration tests: the compiled binary from outside, and the shape of the tree.
 
+/// `lore config`: places, precedence, secrets.
+mod config;
 /// The binary killed, stopped, contended.
 mod crash;
-/// What the tests share.
-pub mod support;
-/// A GitLab server and the binary: sync, its failures and exit codes.
-mod sync;
-/// Layers, sizes, heads of the source files.
-mod tidy;
-
+/// The generated reference is up to date.
+mod docs;
 /// The ingest step on export archives.
 mod export_ingest;
 /// Real and converted exports, when they are on this machine.
 mod export_real;
 /// A database and the ingest step, without the runner.
 mod export_world;
+/// `lore jobs`: finding, checking, drawing; the shipped jobs.
+mod jobs;
+/// What the tests share.
+pub mod support;
+/// A GitLab server and the binary: sync, its failures and exit codes.
+mod sync;
+/// Layers, sizes, heads of the source files.
+mod tidy;

@@ -1,0 +1,221 @@
+//! What types cannot say: ranges, shapes of paths and URLs, values that must fit together.
+
+use std::time::Duration;
+
+use url::Url;
+
+use super::{Config, ExportConfig, GitlabConfig, SourceConfig};
+use crate::duration::duration_text;
+use crate::secret::SecretRef;
+
+/// Shortest overlap of incremental reads: GitLab may leave `updated_at` standing this long.
+pub const MIN_OVERLAP: Duration = Duration::from_secs(60);
+/// Most requests under way at once.
+pub const MAX_CONCURRENCY: usize = 64;
+/// Most candidates of a retriever.
+pub const MAX_CANDIDATES: usize = 10_000;
+
+/// A value that cannot be used.
+pub(super) struct Problem {
+    /// Its key path.
+    pub(super) path: String,
+    /// What is wrong. Holds no part of a URL or secret.
+    pub(super) message: String,
+    /// What to do.
+    pub(super) suggestion: Option<String>,
+}
+
+struct Found(Vec<Problem>);
+
+impl Found {
+    fn add(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Problem { path: path.into(), message: message.into(), suggestion: None });
+    }
+
+    fn check(&mut self, valid: bool, path: impl Into<String>, message: impl Into<String>) {
+        if !valid {
+            self.add(path, message);
+        }
+    }
+
+    fn suggest(&mut self, suggestion: impl Into<String>) {
+        if let Some(last) = self.0.last_mut() {
+            last.suggestion = Some(suggestion.into());
+        }
+    }
+}
+
+/// Finds every value that cannot be used.
+pub(super) fn problems(config: &Config) -> Vec<Problem> {
+    let mut found = Found(Vec::new());
+    lock(config, &mut found);
+    query(config, &mut found);
+    for (name, source) in &config.sources {
+        let path = format!("sources.{name}");
+        let named = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        found.check(named, path.as_str(), "the name of a source is of letters, digits, `-` and `_`");
+        match source {
+            SourceConfig::Gitlab(gitlab) => check_gitlab(&path, gitlab, &mut found),
+            SourceConfig::GitlabExport(export) => check_export(&path, export, &mut found),
+        }
+    }
+    for (name, scope) in &config.scopes {
+        let path = format!("scopes.{name}.projects");
+        found.check(
+            !scope.projects.is_empty(),
+            path.as_str(),
+            "a scope names at least one project, or `*` for all",
+        );
+        for pattern in &scope.projects {
+            let plain = pattern.strip_suffix("/*").unwrap_or(pattern);
+            if pattern != "*" && (plain.contains('*') || !is_group_path(plain)) {
+                found.add(path.as_str(), format!("{pattern:?} is neither a project path, `group/*` nor `*`"));
+            }
+        }
+    }
+    found.0
+}
+
+fn lock(config: &Config, found: &mut Found) {
+    let lock = &config.lock;
+    found.check(!lock.heartbeat.is_zero(), "lock.heartbeat", "the heartbeat is longer than nothing");
+    if lock.lease < lock.heartbeat.saturating_mul(3) {
+        let text = duration_text::format;
+        found.add(
+            "lock.lease",
+            format!(
+                "the lease, {}, is shorter than three heartbeats of {}: one late beat would lose the lock",
+                text(lock.lease),
+                text(lock.heartbeat)
+            ),
+        );
+    }
+}
+
+fn query(config: &Config, found: &mut Found) {
+    let query = &config.query;
+    let weights = [
+        ("title_weight", query.title_weight),
+        ("text_weight", query.text_weight),
+        ("thread_weight", query.thread_weight),
+        ("terms_weight", query.terms_weight),
+    ];
+    for (name, weight) in weights {
+        let valid = weight.is_finite() && weight >= 0.0;
+        found.check(valid, format!("query.{name}"), format!("{weight} is no weight, expected 0 or more"));
+    }
+    let range = 1..=MAX_CANDIDATES;
+    found.check(
+        range.contains(&query.candidates),
+        "query.candidates",
+        format!("{} is out of range, expected 1 to {MAX_CANDIDATES}", query.candidates),
+    );
+}
+
+fn check_gitlab(path: &str, source: &GitlabConfig, found: &mut Found) {
+    check_url(&format!("{path}.url"), &source.url, found);
+    check_secret(&format!("{path}.token"), source.token.as_ref(), found);
+    let projects = format!("{path}.projects");
+    found.check(
+        !source.projects.is_empty(),
+        projects.as_str(),
+        "no project is named: add projects = [\"group/project\"]",
+    );
+    for (place, project) in source.projects.iter().enumerate() {
+        check_project(&projects, project, found);
+        if source.projects.iter().take(place).any(|earlier| earlier == project) {
+            found.add(projects.as_str(), format!("{project:?} is named twice"));
+        }
+    }
+    let range = 1..=MAX_CONCURRENCY;
+    found.check(
+        range.contains(&source.concurrency),
+        format!("{path}.concurrency"),
+        format!("{} is out of range, expected 1 to {MAX_CONCURRENCY}", source.concurrency),
+    );
+    let rate = source.requests_per_second;
+    found.check(
+        rate.is_finite() && rate > 0.0,
+        format!("{path}.requests_per_second"),
+        format!("{rate} is no rate, expected more than 0"),
+    );
+    found.check(
+        !source.timeout.is_zero(),
+        format!("{path}.timeout"),
+        "a timeout of zero lets no request succeed",
+    );
+    if source.overlap < MIN_OVERLAP {
+        found.add(
+            format!("{path}.overlap"),
+            format!(
+                "{} is shorter than the 60s for which GitLab may leave `updated_at` standing after a change",
+                duration_text::format(source.overlap)
+            ),
+        );
+    }
+}
+
+fn check_export(path: &str, source: &ExportConfig, found: &mut Found) {
+    found.check(!source.path.as_os_str().is_empty(), format!("{path}.path"), "the path is empty");
+    check_project(&format!("{path}.project"), &source.project, found);
+    if let Some(url) = &source.web_url {
+        check_url(&format!("{path}.web_url"), url, found);
+    }
+}
+
+fn check_secret(path: &str, secret: Option<&SecretRef>, found: &mut Found) {
+    let Some(secret) = secret else { return };
+    let one = secret.env.is_some() != secret.file.is_some();
+    found.check(one, path, "a secret is { env = \"NAME\" } or { file = \"/path\" }, exactly one of them");
+    let empty = secret.env.as_ref().is_some_and(String::is_empty)
+        || secret.file.as_ref().is_some_and(|file| file.as_os_str().is_empty());
+    found.check(!empty, path, "the reference to the secret is empty");
+}
+
+/// Checks an address. Nothing of it is repeated: it may hold a password.
+fn check_url(path: &str, text: &str, found: &mut Found) {
+    let url = match Url::parse(text) {
+        Ok(url) => url,
+        Err(error) => {
+            found.add(path, format!("not a URL: {error}"));
+            found.suggest(if text.contains('$') {
+                "values are not expanded: write the address itself, or set it by a variable LORE__SOURCES__NAME__URL"
+            } else {
+                "for example https://gitlab.example.com"
+            });
+            return;
+        }
+    };
+    if !matches!(url.scheme(), "http" | "https") {
+        found.add(path, "the address does not begin with https:// or http://");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        found.add(path, "the address holds a user name or password");
+        found.suggest("take it out, and say where the token is kept: token = { env = \"NAME\" }");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        found.add(path, "the address holds a query or fragment");
+        found.suggest("the address of the server is enough, with its sub-path when it has one");
+    }
+}
+
+fn check_project(path: &str, project: &str, found: &mut Found) {
+    if is_group_path(project) && project.contains('/') {
+        return;
+    }
+    found.add(path, "not the full path of a project, as in `group/subgroup/project`");
+    if project.contains("://") {
+        found.suggest("leave out the address of the server");
+    }
+}
+
+/// Whether a text is a path of namespaces: no empty part, no white space.
+fn is_group_path(text: &str) -> bool {
+    !text.is_empty()
+        && text.split('/').all(|part| {
+            !part.is_empty()
+                && part != "."
+                && part != ".."
+                && part.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        })
+}
