@@ -341,5 +341,37 @@ pub fn delete_documents(tx: &WriteTx<'_>, ids: &[i64]) -> Result<()> {
     fts::clear_lengths(tx, ids)
 }
 
+/// Bytes of the texts of all documents, and of the index over them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TextBytes {
+    /// Headers and texts.
+    pub content: i64,
+    /// Threads of items.
+    pub threads: i64,
+    /// Synthetic search terms.
+    pub terms: i64,
+    /// The full-text index.
+    pub index: i64,
+}
+
+/// Adds up how much text there is; reads no text.
+///
+/// # Errors
+/// SQLite's.
+pub fn text_bytes(tx: &ReadTx<'_>) -> Result<TextBytes> {
+    let (content, threads, terms) = tx
+        .sql()
+        .prepare_cached(
+            "SELECT coalesce(sum(octet_length(content_text)), 0), coalesce(sum(octet_length(thread_text)), 0),
+                    coalesce(sum(octet_length(terms_text)), 0) FROM documents",
+        )?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let index = tx
+        .sql()
+        .prepare_cached("SELECT coalesce(sum(octet_length(block)), 0) FROM documents_fts_data")?
+        .query_row([], |row| row.get(0))?;
+    Ok(TextBytes { content, threads, terms, index })
+}
+
 #[cfg(test)]
 pub(crate) mod tests;
