@@ -233,6 +233,7 @@ CREATE TABLE documents (
   milestone_title  TEXT,
   label_names      TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(label_names)),
   url              TEXT,
+  source_hash      BLOB NOT NULL DEFAULT x'', -- SHA-256 of the hashes of all that it was made of: equal, and nothing has to be read
   content_hash     TEXT NOT NULL,            -- SHA-256 of content_text, hex
   labels_hash      TEXT NOT NULL DEFAULT '',
   paths_hash       TEXT NOT NULL DEFAULT '',

@@ -42,6 +42,13 @@ impl Hasher {
         self
     }
 
+    /// Adds a digest or other bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.update((bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+        self
+    }
+
     /// Adds a list in the order given.
     pub fn list<S: AsRef<str>>(&mut self, items: &[S]) -> &mut Self {
         self.0.update((items.len() as u64).to_le_bytes());

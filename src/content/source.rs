@@ -88,7 +88,7 @@ pub enum Source {
     /// An issue or merge request with the notes of all its discussions, in order.
     Item {
         /// The item.
-        item: ItemSource,
+        item: Arc<ItemSource>,
         /// The notes.
         notes: Vec<NoteSource>,
     },
@@ -97,7 +97,7 @@ pub enum Source {
         /// Id in this database.
         id: i64,
         /// The item it belongs to, without its description.
-        item: ItemSource,
+        item: Arc<ItemSource>,
         /// Its notes in order.
         notes: Vec<NoteSource>,
     },

@@ -3,6 +3,8 @@
 pub mod fetch_discussions;
 pub mod ingest;
 pub mod integrity_check;
+pub mod optimize_fts;
+pub mod regenerate_docs;
 pub mod repair;
 
 use crate::engine::step::StepDef;
@@ -11,6 +13,8 @@ use crate::engine::step::StepDef;
 pub static ALL: &[StepDef] = &[
     StepDef::of::<ingest::Ingest>(),
     StepDef::of::<fetch_discussions::FetchDiscussions>(),
+    StepDef::of::<regenerate_docs::RegenerateDocs>(),
+    StepDef::of::<optimize_fts::OptimizeFts>(),
     StepDef::of::<integrity_check::IntegrityCheck>(),
     StepDef::of::<repair::Repair>(),
 ];

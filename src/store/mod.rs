@@ -6,12 +6,15 @@
 //! changes nothing. Functions of the subject modules take a [`ReadTx`] or a [`WriteTx`].
 
 pub mod cursors;
+pub mod documents;
 pub mod entities;
+pub mod fts;
 pub mod integrity;
 pub mod lock;
 pub mod open;
 pub mod queues;
 pub mod runs;
+pub mod sources;
 pub mod status;
 
 use std::ops::Deref;

@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "config",
             "content",
             "diagnostic",
+            "duration",
             "embed",
             "engine",
             "error",

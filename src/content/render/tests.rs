@@ -48,11 +48,11 @@ fn note(username: &str, body: &str) -> NoteSource {
 }
 
 fn discussion(notes: Vec<NoteSource>) -> Option<Document> {
-    render(&Source::Discussion { id: 8, item: item(ItemType::Issue), notes })
+    render(&Source::Discussion { id: 8, item: Arc::new(item(ItemType::Issue)), notes })
 }
 
 fn of_item(item: ItemSource, notes: Vec<NoteSource>) -> Document {
-    render(&Source::Item { item, notes }).unwrap()
+    render(&Source::Item { item: Arc::new(item), notes }).unwrap()
 }
 
 fn body(document: &Document) -> &str {
@@ -152,7 +152,7 @@ fn what_is_unknown_is_left_out() {
     let named =
         NoteSource { author: Author { username: None, name: Some("User 0".into()) }, ..anonymous.clone() };
     let document =
-        render(&Source::Discussion { id: 8, item: source, notes: vec![anonymous, named] }).unwrap();
+        render(&Source::Discussion { id: 8, item: Arc::new(source), notes: vec![anonymous, named] }).unwrap();
     assert_eq!(body(&document), "unknown (2024-03-15):\nHm.\n\nUser 0 (2024-03-15):\nHm.");
     assert_eq!(document.url, None);
 }
@@ -181,7 +181,8 @@ fn a5_19_internal_notes_never_meet_public_text() {
 #[test]
 fn a_confidential_item_makes_its_discussions_confidential() {
     let source = ItemSource { is_confidential: true, ..item(ItemType::Issue) };
-    let document = render(&Source::Discussion { id: 8, item: source, notes: vec![note("a", "b")] }).unwrap();
+    let document =
+        render(&Source::Discussion { id: 8, item: Arc::new(source), notes: vec![note("a", "b")] }).unwrap();
     assert!(document.is_confidential);
 }
 

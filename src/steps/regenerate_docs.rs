@@ -1,0 +1,344 @@
+//! `regenerate-docs`: brings the documents up to date with their sources.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Millis;
+use crate::content::hash::Hash;
+use crate::content::{Document, SourceType, render};
+use crate::engine::ctx::StepCtx;
+use crate::engine::step::{Step, StepReport};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::WriteTx;
+use crate::store::documents::{self, NewDocument, StoredDocument};
+use crate::store::queues::{self, DirtyEntry};
+use crate::store::sources::{self, Glance, ReadSource};
+
+/// Sources marked per transaction of a full run.
+const SEED_BATCH: i64 = 2_000;
+
+/// Sources whose text is read at once: an item can have a megabyte.
+const READ_BATCH: usize = 64;
+
+/// Text of rendered documents that ends a batch early, in bytes.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// Makes the documents of all sources that changed: issues, merge requests, discussions.
+///
+/// A source that is as it was when its document was made costs a look at its hash. With
+/// `--full` every source is queued first and every document made anew; what comes out the
+/// same is still not written. A source that cannot be rendered is recorded, retried with
+/// backoff, and does not stop the others.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RegenerateDocs {
+    /// Most queue entries to process; 0 means all.
+    pub limit: u32,
+    /// Documents written per transaction.
+    #[schemars(range(min = 1, max = 5000))]
+    pub batch: u32,
+}
+
+impl Default for RegenerateDocs {
+    fn default() -> Self {
+        Self { limit: 0, batch: 400 }
+    }
+}
+
+impl Step for RegenerateDocs {
+    const KIND: &'static str = "regenerate-docs";
+    const SUMMARY: &'static str = "makes the documents of changed sources";
+    const EXAMPLE: &'static str = "{ batch = 400 }";
+
+    fn run(&self, ctx: &StepCtx<'_>) -> Result<StepReport> {
+        let mut report = StepReport::default();
+        for name in ["regenerated", "unchanged", "deleted", "errored", "truncated"] {
+            report.add(name, 0);
+        }
+        if ctx.options.full {
+            seed_everything(ctx, &mut report)?;
+        }
+        self.drain(ctx, &mut report)?;
+        ctx.progress.finish();
+        report.failing = report.count("errored");
+        Ok(report)
+    }
+}
+
+/// Marks every source, in short transactions.
+fn seed_everything(ctx: &StepCtx<'_>, report: &mut StepReport) -> Result<()> {
+    for source_type in SourceType::ALL {
+        let mut after_id = 0;
+        while let Some(last) =
+            ctx.write(|tx| queues::seed_dirty(tx, source_type, after_id, SEED_BATCH, ctx.now()))?
+        {
+            after_id = last;
+        }
+        tracing::debug!(source_type = %source_type, last_id = after_id, "queued every source");
+    }
+    report
+        .add("queued", ctx.read(|tx| queues::depths(tx, ctx.now()))?.first().map_or(0, |depth| depth.ready));
+    Ok(())
+}
+
+impl RegenerateDocs {
+    fn drain(&self, ctx: &StepCtx<'_>, report: &mut StepReport) -> Result<()> {
+        let batch = usize::try_from(self.batch.max(1)).unwrap_or(usize::MAX);
+        let mut left =
+            if self.limit == 0 { usize::MAX } else { usize::try_from(self.limit).unwrap_or(usize::MAX) };
+        // An entry is tried once in a run: one that fails comes back with a later run, and
+        // one that changes all the time does not keep this one going.
+        let mut tried: HashSet<(SourceType, i64)> = HashSet::new();
+        let total = ctx.read(|tx| queues::depths(tx, ctx.now()))?.first().map(|depth| depth.ready);
+        let total = total.and_then(|ready| u64::try_from(ready).ok());
+        let mut done = 0_u64;
+        let mut stuck = 0;
+        loop {
+            ctx.check()?;
+            let wanted = batch.min(left);
+            if wanted == 0 {
+                return Ok(());
+            }
+            // Entries that were tried and stayed may stand in front of the others.
+            let window = i64::try_from(wanted + stuck).unwrap_or(i64::MAX);
+            let ready = ctx.read(|tx| queues::ready_dirty(tx, ctx.now(), window))?;
+            let entries: Vec<DirtyEntry> = ready
+                .into_iter()
+                .filter(|entry| !tried.contains(&(entry.source_type, entry.source_id)))
+                .take(wanted)
+                .collect();
+            if entries.is_empty() {
+                return Ok(());
+            }
+            left -= entries.len();
+            done += u64::try_from(entries.len()).unwrap_or(0);
+            let mut prepared = Batch::default();
+            for part in entries.chunks(READ_BATCH) {
+                prepared.read(ctx, part)?;
+                if prepared.bytes > BATCH_BYTES {
+                    stuck += std::mem::take(&mut prepared).write(ctx, report, &mut tried)?;
+                }
+            }
+            stuck += prepared.write(ctx, report, &mut tried)?;
+            ctx.progress.set("documents", done, total.map(|total| total.max(done)));
+        }
+    }
+}
+
+/// What is to happen with one entry.
+#[derive(Debug)]
+enum Plan {
+    /// The document holds what it should; only its time (when it is known here) or the hash of
+    /// its source may differ.
+    Keep(StoredDocument, Option<Millis>),
+    /// The document is to be written.
+    Write(Box<Document>),
+    /// There is to be no document.
+    Delete(Option<i64>),
+    /// The source cannot be rendered.
+    Fail(String),
+}
+
+/// One entry with its plan.
+#[derive(Debug)]
+struct Prepared {
+    entry: DirtyEntry,
+    glance: Option<Glance>,
+    plan: Plan,
+}
+
+/// Entries that are ready to be written in one transaction.
+#[derive(Debug, Default)]
+struct Batch {
+    prepared: Vec<Prepared>,
+    bytes: usize,
+}
+
+impl Batch {
+    /// Reads and renders entries; nothing is locked meanwhile.
+    fn read(&mut self, ctx: &StepCtx<'_>, entries: &[DirtyEntry]) -> Result<()> {
+        let (glances, stored, sources, changed) = ctx.read(|tx| {
+            let glances = sources::glance(tx, entries)?;
+            let stored = documents::stored(tx, entries)?;
+            let changed: Vec<usize> = (0..entries.len())
+                .filter(|at| match (&glances[*at], &stored[*at]) {
+                    (Some(glance), Some(stored)) => {
+                        ctx.options.full || !stored.is_made_of(&glance.source_hash)
+                    }
+                    (Some(_), None) => true,
+                    (None, _) => false,
+                })
+                .collect();
+            let to_read: Vec<DirtyEntry> = changed.iter().map(|at| entries[*at].clone()).collect();
+            Ok((glances, stored, sources::read_sources(tx, &to_read)?, changed))
+        })?;
+        let mut sources: Vec<Option<ReadSource>> = place(entries.len(), changed, sources);
+        for (at, (glance, stored)) in glances.into_iter().zip(stored).enumerate() {
+            let plan = match (sources[at].take(), stored) {
+                (Some(source), stored) => plan(source, stored),
+                (None, Some(stored)) if glance.is_some() => {
+                    Plan::Keep(stored, glance.as_ref().and_then(|glance| glance.updated_at))
+                }
+                (None, stored) => Plan::Delete(stored.map(|stored| stored.id)),
+            };
+            if let Plan::Write(document) = &plan {
+                self.bytes +=
+                    document.content_text.len() + document.thread_text.len() + document.terms_text.len();
+            }
+            self.prepared.push(Prepared { entry: entries[at].clone(), glance, plan });
+        }
+        Ok(())
+    }
+
+    /// Writes everything in one transaction; returns how many entries stayed in the queue.
+    /// When SQLite refuses the batch, each entry is written alone, so that one that cannot
+    /// be stored does not hold up the others.
+    fn write(
+        self,
+        ctx: &StepCtx<'_>,
+        report: &mut StepReport,
+        tried: &mut HashSet<(SourceType, i64)>,
+    ) -> Result<usize> {
+        let mut outcome = match ctx.write(|tx| write_all(ctx, tx, &self.prepared)) {
+            Ok(outcome) => outcome,
+            Err(error) if error.kind() == ErrorKind::Database => write_each(ctx, &self.prepared, &error)?,
+            Err(error) => return Err(error),
+        };
+        tried.extend(outcome.stayed.drain(..));
+        for (name, n) in outcome.counts {
+            report.add(name, n);
+        }
+        for warning in outcome.warnings {
+            report.warn(warning);
+        }
+        Ok(outcome.n_stayed)
+    }
+}
+
+/// Puts read sources at the places of their entries.
+fn place(n: usize, places: Vec<usize>, sources: Vec<ReadSource>) -> Vec<Option<ReadSource>> {
+    let mut out: Vec<Option<ReadSource>> = vec![None; n];
+    for (at, source) in places.into_iter().zip(sources) {
+        out[at] = Some(source);
+    }
+    out
+}
+
+fn plan(source: ReadSource, stored: Option<StoredDocument>) -> Plan {
+    let source = match source {
+        Ok(Some(source)) => source,
+        Ok(None) => return Plan::Delete(stored.map(|stored| stored.id)),
+        Err(error) => return Plan::Fail(error),
+    };
+    // A defect that one text brings to light must not stop the others.
+    match catch_unwind(AssertUnwindSafe(|| render::render(&source))) {
+        Err(_) => Plan::Fail("rendering panicked: a defect of lore".to_owned()),
+        Ok(None) => Plan::Delete(stored.map(|stored| stored.id)),
+        Ok(Some(document)) => match stored {
+            Some(stored) if stored.holds(&document) => Plan::Keep(stored, Some(document.updated_at)),
+            Some(_) | None => Plan::Write(Box::new(document)),
+        },
+    }
+}
+
+/// What a transaction came to.
+#[derive(Debug, Default)]
+struct Outcome {
+    counts: Vec<(&'static str, i64)>,
+    warnings: Vec<String>,
+    stayed: Vec<(SourceType, i64)>,
+    n_stayed: usize,
+}
+
+impl Outcome {
+    fn stays(&mut self, entry: &DirtyEntry) {
+        self.stayed.push((entry.source_type, entry.source_id));
+        self.n_stayed += 1;
+    }
+
+    fn failed(&mut self, entry: &DirtyEntry, error: &str) {
+        self.stays(entry);
+        self.counts.push(("errored", 1));
+        self.warnings.push(format!("{} {}: {error}", entry.source_type, entry.source_id));
+    }
+}
+
+fn write_all(ctx: &StepCtx<'_>, tx: &WriteTx<'_>, prepared: &[Prepared]) -> Result<Outcome> {
+    const NO_HASH: &Hash = &[0; 32];
+    let mut outcome = Outcome::default();
+    let (mut to_write, mut to_delete) = (Vec::new(), Vec::new());
+    for Prepared { entry, glance, plan } in prepared {
+        if let Plan::Fail(error) = plan {
+            queues::fail_dirty(tx, entry, error, ctx.now())?;
+            outcome.failed(entry, error);
+            continue;
+        }
+        if !queues::complete_dirty(tx, entry)? {
+            // Changed or deleted since it was read: what was made of it is stale.
+            outcome.stays(entry);
+            continue;
+        }
+        let source_hash = glance.as_ref().map_or(NO_HASH, |glance| &glance.source_hash);
+        match plan {
+            Plan::Keep(stored, updated_at) => {
+                let is_later = updated_at.is_some() && stored.updated_at != *updated_at;
+                if is_later || !stored.is_made_of(source_hash) {
+                    documents::touch(tx, stored.id, source_hash, *updated_at)?;
+                }
+                outcome.counts.push(("unchanged", 1));
+            }
+            Plan::Write(document) => {
+                outcome.counts.push(("regenerated", 1));
+                outcome.counts.push(("truncated", i64::from(document.truncated.is_some())));
+                to_write.push(NewDocument { document: document.as_ref(), source_hash });
+            }
+            Plan::Delete(Some(id)) => {
+                outcome.counts.push(("deleted", 1));
+                to_delete.push(*id);
+            }
+            // A discussion in which nobody said anything.
+            Plan::Delete(None) => outcome.counts.push(("without_text", 1)),
+            Plan::Fail(_) => {}
+        }
+    }
+    documents::delete_documents(tx, &to_delete)?;
+    documents::write_documents(tx, &to_write)?;
+    Ok(outcome)
+}
+
+/// Writes entries one by one after the whole batch was refused.
+fn write_each(ctx: &StepCtx<'_>, prepared: &[Prepared], refusal: &Error) -> Result<Outcome> {
+    tracing::warn!(entries = prepared.len(), error = %refusal, "a batch of documents was refused, writing each alone");
+    let mut total = Outcome::default();
+    for one in prepared.chunks(1) {
+        match ctx.write(|tx| write_all(ctx, tx, one)) {
+            Ok(outcome) => {
+                total.counts.extend(outcome.counts);
+                total.warnings.extend(outcome.warnings);
+                total.stayed.extend(outcome.stayed);
+                total.n_stayed += outcome.n_stayed;
+            }
+            Err(error) if error.kind() == ErrorKind::Database => {
+                for Prepared { entry, .. } in one {
+                    let text = error.to_string();
+                    ctx.write(|tx| queues::fail_dirty(tx, entry, &text, ctx.now()))?;
+                    total.failed(entry, &text);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if total.n_stayed == prepared.len() && prepared.len() > 1 {
+        // Nothing at all can be written: that is not the fault of the entries.
+        return Err(Error::new(ErrorKind::Database, "write documents")
+            .because(refusal.to_string())
+            .hint("run `lore status --check`: the database may be damaged"));
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests;

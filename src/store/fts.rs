@@ -1,0 +1,314 @@
+//! SQL of the full-text index: document lengths, merging, checking, rebuilding.
+
+use std::collections::BTreeMap;
+
+use rusqlite::OptionalExtension;
+use serde::Serialize;
+
+use super::sources::json_ids;
+use super::{ReadTx, WriteTx};
+use crate::error::{Error, Result};
+
+/// Documents of one row of `document_lengths`.
+pub const LENGTHS_PER_BLOCK: i64 = 1024;
+
+/// Bytes of one row of `document_lengths`.
+const BLOCK_BYTES: usize = 2048;
+
+/// Stores the token counts of documents that were just written.
+///
+/// # Errors
+/// SQLite's.
+pub fn update_lengths(tx: &WriteTx<'_>, ids: &[i64]) -> Result<()> {
+    let mut lengths: BTreeMap<i64, u16> = ids.iter().map(|id| (*id, 0)).collect();
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT s.id, s.sz FROM json_each(?1) j CROSS JOIN documents_fts_docsize s ON s.id = j.value",
+    )?;
+    let mut rows = statement.query([json_ids(ids)])?;
+    while let Some(row) = rows.next()? {
+        let size = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+        lengths.insert(row.get(0)?, total_tokens(size));
+    }
+    patch_lengths(tx, &lengths)
+}
+
+/// Forgets the token counts of documents that were just deleted. Ids are never reused, so
+/// that a count which is left behind by a cascade harms nobody.
+///
+/// # Errors
+/// SQLite's.
+pub fn clear_lengths(tx: &WriteTx<'_>, ids: &[i64]) -> Result<()> {
+    patch_lengths(tx, &ids.iter().map(|id| (*id, 0)).collect())
+}
+
+/// Makes all token counts anew.
+///
+/// # Errors
+/// SQLite's.
+pub fn rebuild_lengths(tx: &WriteTx<'_>) -> Result<()> {
+    tx.sql().execute("DELETE FROM document_lengths", [])?;
+    let mut statement = tx.sql().prepare("SELECT id, sz FROM documents_fts_docsize ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    let mut current: Option<(i64, Vec<u8>)> = None;
+    while let Some(row) = rows.next()? {
+        let id: i64 = row.get(0)?;
+        let block = id / LENGTHS_PER_BLOCK;
+        if current.as_ref().is_none_or(|(open, _)| *open != block)
+            && let Some((done, bytes)) = current.replace((block, vec![0; BLOCK_BYTES]))
+        {
+            write_block(tx, done, &bytes)?;
+        }
+        if let Some((_, bytes)) = &mut current {
+            set_length(bytes, id, total_tokens(row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?));
+        }
+    }
+    if let Some((done, bytes)) = current {
+        write_block(tx, done, &bytes)?;
+    }
+    Ok(())
+}
+
+fn patch_lengths(tx: &WriteTx<'_>, lengths: &BTreeMap<i64, u16>) -> Result<()> {
+    let mut blocks: BTreeMap<i64, Vec<(i64, u16)>> = BTreeMap::new();
+    for (id, length) in lengths {
+        blocks.entry(id / LENGTHS_PER_BLOCK).or_default().push((*id, *length));
+    }
+    for (block, patches) in blocks {
+        let stored: Option<Vec<u8>> = tx
+            .sql()
+            .prepare_cached("SELECT lengths FROM document_lengths WHERE block = ?1")?
+            .query_row([block], |row| row.get(0))
+            .optional()?;
+        let mut bytes = stored.unwrap_or_default();
+        bytes.resize(BLOCK_BYTES, 0);
+        for (id, length) in patches {
+            set_length(&mut bytes, id, length);
+        }
+        write_block(tx, block, &bytes)?;
+    }
+    Ok(())
+}
+
+fn set_length(block: &mut [u8], id: i64, length: u16) {
+    let at = usize::try_from(id % LENGTHS_PER_BLOCK).unwrap_or(0) * 2;
+    if let Some(place) = block.get_mut(at..at + 2) {
+        place.copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+fn write_block(tx: &WriteTx<'_>, block: i64, bytes: &[u8]) -> Result<()> {
+    tx.sql()
+        .prepare_cached(
+            "INSERT INTO document_lengths(block, lengths) VALUES (?1, ?2)
+             ON CONFLICT(block) DO UPDATE SET lengths = excluded.lengths",
+        )?
+        .execute((block, bytes))?;
+    Ok(())
+}
+
+/// Sums the token counts of all columns: FTS5 stores one SQLite varint for each.
+fn total_tokens(size: &[u8]) -> u16 {
+    let mut rest = size;
+    let mut total = 0_u64;
+    while let Some((count, read)) = varint(rest) {
+        total = total.saturating_add(count);
+        rest = &rest[read..];
+    }
+    u16::try_from(total).unwrap_or(u16::MAX)
+}
+
+/// Reads one SQLite varint: seven bits a byte, the highest first, eight in a ninth byte.
+fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().take(9).enumerate() {
+        if index == 8 {
+            return Some(((value << 8) | u64::from(*byte), 9));
+        }
+        value = (value << 7) | u64::from(byte & 0x7F);
+        if byte & 0x80 == 0 {
+            return Some((value, index + 1));
+        }
+    }
+    None
+}
+
+/// Returns the number of segments that the index is spread over.
+///
+/// # Errors
+/// SQLite's, or when the index's structure record is unreadable.
+pub fn segments(tx: &ReadTx<'_>) -> Result<i64> {
+    let record: Option<Vec<u8>> = tx
+        .sql()
+        .prepare_cached("SELECT block FROM documents_fts_data WHERE id = 10")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    let Some(record) = record else { return Ok(0) };
+    segment_count(&record)
+        .ok_or_else(|| Error::internal("the full-text index has an unreadable structure record"))
+}
+
+/// Parses the structure record: a cookie of four bytes, a mark of the second version, the
+/// number of levels, the number of segments.
+fn segment_count(record: &[u8]) -> Option<i64> {
+    const VERSION_2: &[u8] = &[0xFF, 0, 0, 1];
+    let rest = record.get(4..)?;
+    let rest = rest.strip_prefix(VERSION_2).unwrap_or(rest);
+    let (_levels, read) = varint(rest)?;
+    let (segments, _) = varint(rest.get(read..)?)?;
+    i64::try_from(segments).ok()
+}
+
+/// How a slice of merging starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Merge {
+    /// Takes all segments together into one level, so that they end as one.
+    Begin,
+    /// Goes on with what was begun.
+    Continue,
+}
+
+/// Merges about `pages` pages of the index. Returns false when there is nothing left.
+///
+/// # Errors
+/// SQLite's.
+pub fn merge(tx: &WriteTx<'_>, start: Merge, pages: i64) -> Result<bool> {
+    let amount = match start {
+        Merge::Begin => -pages,
+        Merge::Continue => pages,
+    };
+    let before = tx.sql().total_changes();
+    tx.sql()
+        .prepare_cached("INSERT INTO documents_fts(documents_fts, rank) VALUES ('merge', ?1)")?
+        .execute([amount])?;
+    // FTS5's own rule: fewer than two changes mean that no page was written.
+    Ok(tx.sql().total_changes() - before >= 2)
+}
+
+/// Lets SQLite refresh the statistics that its planner uses, where they are stale.
+///
+/// # Errors
+/// SQLite's.
+pub fn refresh_statistics(tx: &WriteTx<'_>) -> Result<()> {
+    tx.sql().execute_batch("PRAGMA analysis_limit = 400; PRAGMA optimize;")?;
+    Ok(())
+}
+
+/// Makes the index and the token counts anew from the documents. Takes minutes on a large
+/// database: the caller has extended the lease.
+///
+/// # Errors
+/// SQLite's.
+pub fn rebuild(tx: &WriteTx<'_>) -> Result<()> {
+    tx.sql().execute("INSERT INTO documents_fts(documents_fts) VALUES ('rebuild')", [])?;
+    rebuild_lengths(tx)
+}
+
+/// What a check of the index found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct FtsFaults {
+    /// Documents that are not in the index.
+    pub missing: Vec<i64>,
+    /// Ids in the index that are no documents.
+    pub extra: Vec<i64>,
+    /// What SQLite says about index and text that do not agree.
+    pub mismatch: Option<String>,
+}
+
+/// Compares ids of documents and index; takes milliseconds. Counting `documents_fts` itself
+/// would count the documents: its size table is what tells.
+///
+/// # Errors
+/// SQLite's.
+pub fn check_ids(tx: &ReadTx<'_>) -> Result<FtsFaults> {
+    let ids = |sql: &str| -> Result<Vec<i64>> {
+        let mut statement = tx.sql().prepare_cached(sql)?;
+        let rows = statement.query_map([], |row| row.get(0))?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    };
+    Ok(FtsFaults {
+        missing: ids(
+            "SELECT id FROM documents d WHERE NOT EXISTS (SELECT 1 FROM documents_fts_docsize s WHERE s.id = d.id) ORDER BY id",
+        )?,
+        extra: ids(
+            "SELECT id FROM documents_fts_docsize s WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.id = s.id) ORDER BY id",
+        )?,
+        mismatch: None,
+    })
+}
+
+/// Compares the whole index with the text of every document; seconds on 100,000 documents.
+///
+/// # Errors
+/// SQLite's, other than that it finds the index corrupt.
+pub fn check(tx: &WriteTx<'_>) -> Result<FtsFaults> {
+    let mut faults = check_ids(tx)?;
+    // Without rank = 1 FTS5 compares the index with itself and finds nothing.
+    let outcome =
+        tx.sql().execute("INSERT INTO documents_fts(documents_fts, rank) VALUES ('integrity-check', 1)", []);
+    match outcome {
+        Ok(_) => Ok(faults),
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseCorrupt) => {
+            faults.mismatch = Some(error.to_string());
+            Ok(faults)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_counts_are_sums_of_varints() {
+        assert_eq!(total_tokens(&[3, 0x81, 0x00, 0]), 131);
+        assert_eq!(total_tokens(&[]), 0);
+        assert_eq!(total_tokens(&[0x84, 0x80, 0x00]), u16::MAX, "saturates");
+        assert_eq!(varint(&[0xFF; 9]), Some((u64::MAX, 9)));
+        assert_eq!(varint(&[0x80]), None);
+    }
+
+    #[test]
+    fn both_versions_of_the_structure_record_are_read() {
+        assert_eq!(segment_count(&[0, 0, 0, 1, 2, 7, 0]), Some(7));
+        assert_eq!(segment_count(&[0, 0, 0, 1, 0xFF, 0, 0, 1, 2, 7, 0]), Some(7));
+        assert_eq!(segment_count(&[0, 0]), None);
+    }
+
+    #[test]
+    fn a3_22_every_fault_of_the_index_is_found_and_a_rebuild_mends_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = crate::store::Store::open(&dir.path().join("x.db"), crate::store::OpenOptions::default())
+            .unwrap();
+        let run = |sql: &str| store.write(|tx| Ok(tx.sql().execute_batch(sql)?)).unwrap();
+        run("INSERT INTO projects(id, source_name, path, created_at, updated_at) VALUES (1, 's', 'g/p', 0, 0);
+             INSERT INTO documents(id, source_type, source_id, project_id, item_type, item_id, item_iid, state, content_hash, content_text)
+               VALUES (1, 'issue', 1, 1, 'issue', 1, 1, 'opened', 'h', 'kerberos'), (2, 'issue', 2, 1, 'issue', 2, 2, 'opened', 'h', 'ticket');");
+        let check = || store.write(check).unwrap();
+        assert_eq!(check(), FtsFaults::default());
+        for (fault, missing, extra) in [
+            (
+                "INSERT INTO documents_fts(documents_fts, rowid, title, content_text, thread_text, terms_text) VALUES ('delete', 2, '', 'ticket', '', '')",
+                vec![2],
+                vec![],
+            ),
+            (
+                "INSERT INTO documents_fts(rowid, title, content_text, thread_text, terms_text) VALUES (9, '', 'ghost', '', '')",
+                vec![],
+                vec![9],
+            ),
+            (
+                "DROP TRIGGER documents_au; UPDATE documents SET content_text = 'stale' WHERE id = 1",
+                vec![],
+                vec![],
+            ),
+        ] {
+            run(fault);
+            let found = check();
+            assert_eq!((&found.missing, &found.extra), (&missing, &extra), "{fault}");
+            assert!(found.mismatch.is_some(), "{fault}");
+            store.write(rebuild).unwrap();
+            assert_eq!(check(), FtsFaults::default(), "{fault}");
+        }
+    }
+}
