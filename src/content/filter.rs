@@ -70,6 +70,11 @@ impl Bitset {
         set
     }
 
+    /// The set of all ids up to `last`, and a few beyond it.
+    pub fn up_to(last: i64) -> Self {
+        Self { bytes: vec![u8::MAX; usize::try_from(last).map_or(0, |last| last / 8 + 1)] }
+    }
+
     /// Adds an id.
     pub fn insert(&mut self, id: i64) {
         let Ok(id) = usize::try_from(id) else { return };

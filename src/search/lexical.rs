@@ -26,12 +26,14 @@ const RAREST: usize = 20;
 const KEPT: usize = 3;
 
 /// Endings that hide the written beginning of a word from the index, because stemming
-/// shortens the word to less than that beginning.
+/// shortens the word to less than that beginning. A prefix may end inside of one.
 const ENDINGS: &[&str] = &[
-    "e", "ed", "er", "es", "ing", "ion", "ions", "y", "ies", "ate", "ated", "ation", "ations", "ator", "tion",
-    "tions", "te", "ted", "ting", "al", "ally", "able", "ability", "ible", "ness", "ment", "ments", "ive",
-    "ively", "ity", "ize", "ized", "izes", "izing", "izer", "ization", "ous", "ful", "ism", "ent", "ence", "ant",
-    "ance", "l", "ly", "n", "s",
+    "e", "ed", "er", "ers", "es", "ing", "ings", "ion", "ions", "y", "ies", "ied", "ate", "ated", "ates", "ating",
+    "ation", "ations", "ational", "ator", "ators", "al", "ally", "able", "ably", "ability", "ible", "ibility",
+    "ness", "ment", "ments", "ement", "ements", "ive", "ively", "iveness", "ity", "ities", "ize", "ized", "izes",
+    "izing", "izer", "izers", "ization", "izations", "ous", "ously", "ousness", "ful", "fully", "fulness", "ism",
+    "ent", "ence", "ences", "ently", "ant", "ance", "ances", "ic", "ical", "ically", "icate", "alize", "alized",
+    "alism", "ology", "ologies", "ly", "s",
 ];
 
 /// What a query looks for in a text, for snippets and explanations.
@@ -272,18 +274,34 @@ impl Builder {
     }
 
     /// Terms that the index holds beside the words: parts of identifiers, pairs of CJK
-    /// characters, names that punctuation distinguishes.
+    /// characters, names that punctuation tells apart. Those of one token belong together.
     fn synthetic(&mut self, query: &Query, count: &mut Count<'_>) -> Result<()> {
-        for text in terms::query_terms(&query.text) {
-            if words(&text).next().is_none() {
+        for token in &query.tokens {
+            let texts: Vec<String> =
+                terms::query_terms(token).into_iter().filter(|text| words(text).next().is_some()).collect();
+            if texts.is_empty() {
                 continue;
             }
-            let expression = format!("{{terms_text}} : {}", quoted(&text));
+            // The index holds pairs: a single character is the beginning of some.
+            let part = |text: &String| {
+                let single = text.chars().nth(1).is_none() && text.chars().all(is_cjk);
+                format!("{}{}", quoted(text), if single { "*" } else { "" })
+            };
+            let expression = format!("({})", texts.iter().map(part).collect::<Vec<_>>().join(" AND "));
             let documents = count(&expression, self.corpus + 1)?;
-            if documents > 0 {
-                self.plan.terms.push(Term { text, documents, used: true });
-                self.weigh(documents, 1.0);
-                self.optional.push(Part { expression, phrases: vec![(as_number(documents), 1.0)] });
+            if documents == 0 {
+                continue;
+            }
+            self.weigh(documents, 1.0);
+            let share = 1.0 / as_number(i64::try_from(texts.len()).unwrap_or(i64::MAX));
+            self.optional.push(Part { expression, phrases: vec![(as_number(documents), share); texts.len()] });
+            self.plan.terms.push(Term { text: texts.join(" "), documents, used: true });
+            for text in texts {
+                if text.chars().any(is_cjk) {
+                    self.plan.needles.runs.insert(text);
+                } else {
+                    words(&text).for_each(|word| self.needle(word));
+                }
             }
         }
         Ok(())
@@ -344,26 +362,35 @@ pub fn clause_expression(clause: &Clause) -> (String, usize) {
 }
 
 /// Words that begin with `text`. The index holds stems, which may be shorter than what was
-/// written (`sanitize` is kept as `sanit`): the stems of its possible endings are asked too.
+/// written (`sanitize` is kept as `sanit`): its possible endings are asked too, as far as
+/// their stems do not begin as the prefix does.
 fn prefix_expression(text: &str) -> (String, usize) {
-    let (front, last) = text.rsplit_once(' ').map_or(("", text), |(front, last)| (front, last));
+    let (front, last) = text.rsplit_once(' ').unwrap_or(("", text));
     let last = fold(last);
-    let mut forms = BTreeSet::new();
-    for ending in ENDINGS {
-        let form = stem(format!("{last}{ending}"));
-        if !form.starts_with(&stem(last.clone())) || !last.starts_with(&form) && !form.starts_with(&last) {
-            // Another letter at the end (`happy`, `happi`): neither begins with the other.
-            forms.insert(form);
-        } else if form.len() < last.len() {
-            forms.insert(form);
+    let begins = stem(last.clone());
+    let mut forms = BTreeMap::new();
+    for word in completions(&last) {
+        let form = stem(word.clone());
+        if !form.starts_with(&begins) {
+            forms.entry(form).or_insert(word);
         }
     }
     let with_front = |word: &str| if front.is_empty() { word.to_owned() } else { format!("{front} {word}") };
     let mut parts = vec![format!("{}*", quoted(&with_front(&last)))];
-    // A stem is stemmed once more when it is asked for: only those that stay are exact.
-    parts.extend(forms.iter().filter(|form| stem((*form).clone()) == **form).map(|form| quoted(&with_front(form))));
+    parts.extend(forms.values().map(|word| quoted(&with_front(word))));
     let size = parts.len();
     (format!("({})", parts.join(" OR ")), size)
+}
+
+/// Words that the beginning of a word may become with an ending, or with what is missing of
+/// an ending that it holds the beginning of.
+fn completions(beginning: &str) -> impl Iterator<Item = String> {
+    ENDINGS.iter().flat_map(move |ending| {
+        ending.char_indices().filter_map(move |(at, _)| {
+            let (there, missing) = ending.split_at_checked(at)?;
+            beginning.ends_with(there).then(|| format!("{beginning}{missing}"))
+        })
+    })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]

@@ -42,8 +42,8 @@ pub struct Query {
     pub references: Vec<Reference>,
     /// Filters.
     pub wanted: Wanted,
-    /// The text without operators: what is asked, for terms that are made of it.
-    pub text: String,
+    /// The tokens as they were written, without operators, for terms that are made of them.
+    pub tokens: Vec<String>,
     /// What was read otherwise than it was written.
     pub warnings: Vec<String>,
 }
@@ -184,11 +184,11 @@ impl Reader {
     }
 
     fn add_text(&mut self, text: &str) {
-        if !text.is_empty() {
-            if !self.query.text.is_empty() {
-                self.query.text.push(' ');
+        for token in text.split_whitespace() {
+            let tokens = &mut self.query.tokens;
+            if tokens.len() < MAX_WORDS && !tokens.iter().any(|known| known == token) {
+                tokens.push(token.to_owned());
             }
-            self.query.text.push_str(text);
         }
     }
 

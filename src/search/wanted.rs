@@ -95,6 +95,64 @@ impl Wanted {
     }
 }
 
+impl Wanted {
+    /// Each condition that could be left out, as it could be typed, with what remains.
+    pub fn each_left_out(&self) -> Vec<(String, Self)> {
+        let mut out = Vec::new();
+        let mut without = |shown: String, change: &dyn Fn(&mut Self)| {
+            let mut rest = self.clone();
+            change(&mut rest);
+            out.push((shown, rest));
+        };
+        let any_of = |name: &str, values: &[String]| format!("{name}:{}", values.join(&format!(" {name}:")));
+        if !self.projects.is_empty() {
+            without(any_of("project", &self.projects), &|rest| rest.projects.clear());
+        }
+        if !self.types.is_empty() {
+            let names: Vec<String> = self.types.iter().map(|kind| kind.as_str().to_owned()).collect();
+            without(any_of("type", &names), &|rest| rest.types.clear());
+        }
+        if !self.authors.is_empty() {
+            without(any_of("author", &self.authors), &|rest| rest.authors.clear());
+        }
+        for (at, label) in self.labels.iter().enumerate() {
+            without(format!("label:{label}"), &|rest| drop(rest.labels.remove(at)));
+        }
+        for (at, path) in self.paths.iter().enumerate() {
+            let (PathFilter::Exact(text) | PathFilter::Below(text)) = path;
+            without(format!("path:{text}"), &|rest| drop(rest.paths.remove(at)));
+        }
+        if !self.states.is_empty() {
+            without(any_of("state", &self.states), &|rest| rest.states.clear());
+        }
+        if let Some(milestone) = &self.milestone {
+            without(format!("milestone:{milestone}"), &|rest| rest.milestone = None);
+        }
+        if let Some(assignee) = &self.assignee {
+            without(format!("assignee:{assignee}"), &|rest| rest.assignee = None);
+        }
+        if let Some(from) = self.created_from {
+            without(format!("after:{}", clock::day(from)), &|rest| rest.created_from = None);
+        }
+        if let Some(to) = self.created_to {
+            without(format!("before:{}", clock::day(to)), &|rest| rest.created_to = None);
+        }
+        if let Some(from) = self.updated_from {
+            without(format!("updated:{}", clock::day(from)), &|rest| rest.updated_from = None);
+        }
+        if self.draft.is_some() {
+            without("is:draft".to_owned(), &|rest| rest.draft = None);
+        }
+        if self.confidential.is_some() {
+            without("is:confidential".to_owned(), &|rest| rest.confidential = None);
+        }
+        if self.in_title {
+            without("in:title".to_owned(), &|rest| rest.in_title = false);
+        }
+        out
+    }
+}
+
 fn username(value: &str) -> String {
     value.trim_start_matches('@').to_owned()
 }

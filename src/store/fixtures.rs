@@ -183,3 +183,21 @@ fn varints(bytes: &[u8]) -> u64 {
 pub fn execute(store: &Store, sql: &str) {
     store.write(|tx| Ok(tx.sql().execute_batch(sql)?)).unwrap();
 }
+
+/// The forms under which the index knows words.
+pub fn index_forms(store: &Store, words: &[String]) -> Vec<String> {
+    store
+        .write(|tx| {
+            tx.sql().execute_batch(
+                "CREATE VIRTUAL TABLE temp.forms USING fts5(word, tokenize = 'porter unicode61 remove_diacritics 2');
+                 CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab(temp, forms, instance);",
+            )?;
+            for (id, word) in (1..).zip(words) {
+                tx.sql().execute("INSERT INTO temp.forms(rowid, word) VALUES (?1, ?2)", params![id, word])?;
+            }
+            let mut statement = tx.sql().prepare("SELECT term FROM temp.vocabulary ORDER BY doc")?;
+            let rows = statement.query_map([], |row| row.get(0))?;
+            Ok(rows.collect::<rusqlite::Result<_>>()?)
+        })
+        .unwrap()
+}

@@ -106,10 +106,13 @@ pub fn compile(tx: &ReadTx<'_>, filter: &Filter) -> Result<Option<Bitset>> {
 }
 
 /// A set that holds every document, and ids that do not exist.
-fn everything(tx: &ReadTx<'_>) -> Result<Bitset> {
+///
+/// # Errors
+/// Those of SQLite.
+pub fn everything(tx: &ReadTx<'_>) -> Result<Bitset> {
     let mut statement = tx.sql().prepare_cached("SELECT COALESCE(max(id), 0) FROM documents")?;
     let last: i64 = statement.query_row([], |row| row.get(0))?;
-    Ok(Bitset::from_ids(0..=last))
+    Ok(Bitset::up_to(last))
 }
 
 /// The queries of a filter; each gives ids of documents from an index alone.
