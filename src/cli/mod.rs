@@ -9,9 +9,11 @@ mod completions;
 mod jobs;
 mod lock;
 mod plan;
+mod query;
 mod run;
 mod runs;
 mod shortcuts;
+mod show;
 mod status;
 
 pub use app::{App, Human};

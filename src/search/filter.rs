@@ -32,8 +32,9 @@ pub fn matches(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// Resolves what was asked for inside a scope. A project that is not known matches nothing
-/// and gives a warning that names the nearest known one: a script that asks about a project
+/// Resolves what was asked for inside a scope.
+///
+/// A project that is not known matches nothing and gives a warning that names the nearest known one: a script that asks about a project
 /// before its first sync gets an empty list, not a failure.
 ///
 /// # Errors
@@ -99,7 +100,8 @@ fn unknown(name: &str, visible: &[&KnownProject]) -> String {
     let near = visible
         .iter()
         .map(|project| {
-            let whole = strsim::normalized_damerau_levenshtein(&name.to_lowercase(), &project.path.to_lowercase());
+            let whole =
+                strsim::normalized_damerau_levenshtein(&name.to_lowercase(), &project.path.to_lowercase());
             let tail = strsim::normalized_damerau_levenshtein(&last(name), &last(&project.path));
             (whole.max(tail), project.path.as_str())
         })
@@ -127,7 +129,8 @@ mod tests {
     }
 
     fn ids(names: &[&str], scope: &Scope) -> (Option<Vec<i64>>, Vec<String>) {
-        let wanted = Wanted { projects: names.iter().map(|name| (*name).to_owned()).collect(), ..Wanted::default() };
+        let wanted =
+            Wanted { projects: names.iter().map(|name| (*name).to_owned()).collect(), ..Wanted::default() };
         let mut warnings = Vec::new();
         let filter = resolve(&wanted, scope, &known(), &mut warnings).unwrap();
         (filter.projects, warnings)

@@ -28,12 +28,12 @@ const KEPT: usize = 3;
 /// Endings that hide the written beginning of a word from the index, because stemming
 /// shortens the word to less than that beginning. A prefix may end inside of one.
 const ENDINGS: &[&str] = &[
-    "e", "ed", "er", "ers", "es", "ing", "ings", "ion", "ions", "y", "ies", "ied", "ate", "ated", "ates", "ating",
-    "ation", "ations", "ational", "ator", "ators", "al", "ally", "able", "ably", "ability", "ible", "ibility",
-    "ness", "ment", "ments", "ement", "ements", "ive", "ively", "iveness", "ity", "ities", "ize", "ized", "izes",
-    "izing", "izer", "izers", "ization", "izations", "ous", "ously", "ousness", "ful", "fully", "fulness", "ism",
-    "ent", "ence", "ences", "ently", "ant", "ance", "ances", "ic", "ical", "ically", "icate", "alize", "alized",
-    "alism", "ology", "ologies", "ly", "s",
+    "e", "ed", "er", "ers", "es", "ing", "ings", "ion", "ions", "y", "ies", "ied", "ate", "ated", "ates",
+    "ating", "ation", "ations", "ational", "ator", "ators", "al", "ally", "able", "ably", "ability", "ible",
+    "ibility", "ness", "ment", "ments", "ement", "ements", "ive", "ively", "iveness", "ity", "ities", "ize",
+    "ized", "izes", "izing", "izer", "izers", "ization", "izations", "ous", "ously", "ousness", "ful",
+    "fully", "fulness", "ism", "ent", "ence", "ences", "ently", "ant", "ance", "ances", "ic", "ical",
+    "ically", "icate", "alize", "alized", "alism", "ology", "ologies", "ly", "s",
 ];
 
 /// What a query looks for in a text, for snippets and explanations.
@@ -165,8 +165,7 @@ impl Builder {
 
     /// The free words: distinct, weighed, the dear ones left out.
     fn words(&mut self, query: &Query, count: &mut Count<'_>) -> Result<()> {
-        let nothing_else =
-            self.required.is_empty() && query.literals.is_empty() && query.hashes.is_empty();
+        let nothing_else = self.required.is_empty() && query.literals.is_empty() && query.hashes.is_empty();
         let all_stop = query.words.iter().all(|word| is_stop_word(word));
         let keep_stop = nothing_else && all_stop;
         let mut distinct: Vec<Word> = Vec::new();
@@ -195,12 +194,18 @@ impl Builder {
         }
         let mut order: Vec<usize> = (0..distinct.len()).collect();
         order.sort_by_key(|at| (distinct.get(*at).map(|word| word.documents), *at));
-        let found: Vec<usize> =
-            order.iter().copied().filter(|at| distinct.get(*at).is_some_and(|word| word.documents > 0)).collect();
-        let rare: BTreeSet<usize> = found.iter().copied().take(if long { RAREST } else { found.len() }).collect();
+        let found: Vec<usize> = order
+            .iter()
+            .copied()
+            .filter(|at| distinct.get(*at).is_some_and(|word| word.documents > 0))
+            .collect();
+        let rare: BTreeSet<usize> =
+            found.iter().copied().take(if long { RAREST } else { found.len() }).collect();
         let mut used: Vec<usize> = found
             .into_iter()
-            .filter(|at| rare.contains(at) || (titled && distinct.get(*at).is_some_and(|word| word.first_line)))
+            .filter(|at| {
+                rare.contains(at) || (titled && distinct.get(*at).is_some_and(|word| word.first_line))
+            })
             .collect();
         self.cut_to_budget(&mut used, &distinct);
         let used: BTreeSet<usize> = used.into_iter().collect();
@@ -294,7 +299,8 @@ impl Builder {
             }
             self.weigh(documents, 1.0);
             let share = 1.0 / as_number(i64::try_from(texts.len()).unwrap_or(i64::MAX));
-            self.optional.push(Part { expression, phrases: vec![(as_number(documents), share); texts.len()] });
+            self.optional
+                .push(Part { expression, phrases: vec![(as_number(documents), share); texts.len()] });
             self.plan.terms.push(Term { text: texts.join(" "), documents, used: true });
             for text in texts {
                 if text.chars().any(is_cjk) {
@@ -308,7 +314,8 @@ impl Builder {
     }
 
     fn finish(mut self, query: &Query, count: &mut Count<'_>) -> Result<Plan> {
-        let unmet = self.required.iter().any(|part| part.phrases.iter().all(|(documents, _)| *documents == 0.0));
+        let unmet =
+            self.required.iter().any(|part| part.phrases.iter().all(|(documents, _)| *documents == 0.0));
         if unmet || (self.required.is_empty() && self.optional.is_empty()) {
             return Ok(self.plan);
         }
@@ -323,7 +330,8 @@ impl Builder {
             take(&self.optional, 1.0);
         } else if !self.optional.is_empty() {
             let enough = self.required.get(..1).unwrap_or_default();
-            expression = format!("{expression} AND ({} OR {})", join(&self.optional, " OR "), join(enough, " OR "));
+            expression =
+                format!("{expression} AND ({} OR {})", join(&self.optional, " OR "), join(enough, " OR "));
             take(&self.optional, 1.0);
             take(enough, 0.0);
         }

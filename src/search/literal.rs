@@ -82,7 +82,8 @@ pub fn is_hash(token: &str) -> bool {
 pub fn version(token: &str) -> Option<&str> {
     let numbers = token.strip_prefix(['v', 'V']).unwrap_or(token);
     let parts = numbers.split('.').count();
-    let plain = numbers.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    let plain =
+        numbers.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
     (parts >= 2 && plain).then_some(numbers)
 }
 
@@ -127,7 +128,9 @@ mod tests {
             Some((project("gitlab/a/b"), ItemType::MergeRequest, 7))
         );
         assert_eq!(parsed("https://host/a/b/issues/8"), Some((project("a/b"), ItemType::Issue, 8)));
-        for no in ["#", "#x", "C#", "a#b", "##1", "#1a", "#99999999999999999999", "/#1", "https://host", "#１"] {
+        for no in
+            ["#", "#x", "C#", "a#b", "##1", "#1a", "#99999999999999999999", "/#1", "https://host", "#１"]
+        {
             assert_eq!(parsed(no), None, "{no}");
         }
     }

@@ -185,9 +185,12 @@ pub fn answer(store: &Store, request: &Request) -> Result<Answer> {
     let mut stages = Stages::default();
     let query = stages.time("parse", |_| read_query(request))?;
     if request.mode == Mode::Semantic {
-        return Err(Error::new(ErrorKind::EmbeddingFailed, "no embeddings are stored: nothing can be found by meaning")
-            .hint("run `lore embed` first")
-            .hint("or ask by words: --mode lexical"));
+        return Err(Error::new(
+            ErrorKind::EmbeddingFailed,
+            "no embeddings are stored: nothing can be found by meaning",
+        )
+        .hint("run `lore embed` first")
+        .hint("or ask by words: --mode lexical"));
     }
     store.read(|tx| Funnel::new(tx, request, query, stages)?.run())
 }
@@ -233,7 +236,8 @@ impl<'a> Funnel<'a> {
         let ranking = self.lexical(&plan, &pinned, wanted_depth)?;
         if self.request.mode == Mode::Hybrid {
             self.stages.note("vector", Status::Disabled);
-            self.warnings.push("no embeddings are stored: answered by words alone (run `lore embed`)".to_owned());
+            self.warnings
+                .push("no embeddings are stored: answered by words alone (run `lore embed`)".to_owned());
         } else {
             self.stages.note("vector", Status::Skipped);
         }
@@ -313,36 +317,39 @@ impl<'a> Funnel<'a> {
             Ok::<_, Error>(all)
         });
         let remaining = remaining.transpose()?;
-        self.stages.time("lexical", |_| loop {
-            let found = if filter_only {
-                let ids = sql::newest(tx, remaining.as_ref().or(allowed), depth)?;
-                ids.into_iter().map(|id| sql::Scored { id, score: 0.0 }).collect()
-            } else {
-                match &plan.expression {
-                    Some(expression) => sql::ranked(
-                        tx,
-                        &sql::Ranked {
-                            expression,
-                            weights: request.settings.weights,
-                            phrases: (!request.raw).then_some(plan.phrases.as_slice()),
-                            allowed,
-                            limit: depth,
-                        },
-                    )?,
-                    None => Vec::new(),
+        self.stages.time("lexical", |_| {
+            loop {
+                let found = if filter_only {
+                    let ids = sql::newest(tx, remaining.as_ref().or(allowed), depth)?;
+                    ids.into_iter().map(|id| sql::Scored { id, score: 0.0 }).collect()
+                } else {
+                    match &plan.expression {
+                        Some(expression) => sql::ranked(
+                            tx,
+                            &sql::Ranked {
+                                expression,
+                                weights: request.settings.weights,
+                                phrases: (!request.raw).then_some(plan.phrases.as_slice()),
+                                allowed,
+                                limit: depth,
+                            },
+                        )?,
+                        None => Vec::new(),
+                    }
+                };
+                let exhausted = found.len() < depth;
+                let all_ids: Vec<i64> =
+                    pinned.iter().copied().chain(found.iter().map(|hit| hit.id)).collect();
+                let items = match request.group {
+                    Group::Item => Some(sql::items(tx, &all_ids)?),
+                    Group::None => None,
+                };
+                let ranking = Ranking::new(pinned, &found, plan.mass, items.as_deref(), exhausted);
+                if exhausted || ranking.entries.len() >= wanted {
+                    return Ok(ranking);
                 }
-            };
-            let exhausted = found.len() < depth;
-            let all_ids: Vec<i64> = pinned.iter().copied().chain(found.iter().map(|hit| hit.id)).collect();
-            let items = match request.group {
-                Group::Item => Some(sql::items(tx, &all_ids)?),
-                Group::None => None,
-            };
-            let ranking = Ranking::new(pinned, &found, plan.mass, items.as_deref(), exhausted);
-            if exhausted || ranking.entries.len() >= wanted {
-                return Ok(ranking);
+                depth = depth.saturating_mul(4);
             }
-            depth = depth.saturating_mul(4);
         })
     }
 

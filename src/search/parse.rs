@@ -222,7 +222,9 @@ impl Reader {
 
     /// Free text: its words, and what it is when it is a literal.
     fn plain(&mut self, token: &str) {
-        let inner = token.trim_matches(|c: char| matches!(c, '.' | ',' | ';' | '?' | '(' | ')' | '\'' | '`' | '*' | '<' | '>'));
+        let inner = token.trim_matches(|c: char| {
+            matches!(c, '.' | ',' | ';' | '?' | '(' | ')' | '\'' | '`' | '*' | '<' | '>')
+        });
         let inner = inner.trim_end_matches(['!', ':']);
         if token.ends_with('*') && !token.ends_with("**") && words(inner).nth(1).is_none() {
             return self.require(token);

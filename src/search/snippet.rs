@@ -89,7 +89,8 @@ fn which<'a>(word: &str, needles: &'a Needles, initials: &BTreeSet<char>) -> Opt
 fn run_hits<'a>(from: usize, word: &str, needles: &'a Needles, hits: &mut Vec<Hit<'a>>) {
     let mut at = 0;
     while let Some(rest) = word.get(at..).filter(|rest| !rest.is_empty()) {
-        let longest = needles.runs.iter().filter(|run| rest.starts_with(run.as_str())).max_by_key(|run| run.len());
+        let longest =
+            needles.runs.iter().filter(|run| rest.starts_with(run.as_str())).max_by_key(|run| run.len());
         if let Some(run) = longest {
             hits.push(Hit { from: from + at, to: from + at + run.len(), word: run });
             at += run.len();

@@ -158,7 +158,8 @@ fn plurals(bytes: &mut Vec<u8>) {
         return;
     }
     if bytes.ends_with(b"es") {
-        let cut = if (n > 4 && bytes.ends_with(b"sses")) || (n > 3 && bytes.ends_with(b"ies")) { 2 } else { 1 };
+        let cut =
+            if (n > 4 && bytes.ends_with(b"sses")) || (n > 3 && bytes.ends_with(b"ies")) { 2 } else { 1 };
         bytes.truncate(n - cut);
     } else if !bytes.ends_with(b"ss") {
         bytes.truncate(n - 1);

@@ -55,10 +55,20 @@ fn a3_08_ticket_keys_and_hyphens_are_words() {
 #[test]
 fn a3_10_any_punctuation_is_searched() {
     let texts = [
-        "don't use agents", "Downloads/transcripts", "GB/s", "foo.bar()", "src/search/mod.rs:1227",
-        "error[E0382]", "user@example.com", "a=b", "20.04", "node.js", ".NET",
+        "don't use agents",
+        "Downloads/transcripts",
+        "GB/s",
+        "foo.bar()",
+        "src/search/mod.rs:1227",
+        "error[E0382]",
+        "user@example.com",
+        "a=b",
+        "20.04",
+        "node.js",
+        ".NET",
     ];
-    let docs: Vec<Doc> = (1..).zip(texts).map(|(iid, text)| doc(iid, "title", &format!("it says {text} here"))).collect();
+    let docs: Vec<Doc> =
+        (1..).zip(texts).map(|(iid, text)| doc(iid, "title", &format!("it says {text} here"))).collect();
     let (_dir, store) = among(&docs);
     for (iid, text) in (1..).zip(texts) {
         assert_eq!(iids(&ask(&store, text)).first(), Some(&iid), "{text}");
@@ -96,7 +106,8 @@ fn a3_16_a_prefix_finds_words_that_stemming_shortened() {
 
 #[test]
 fn a3_18_scripts_without_spaces_are_found_inside_a_run() {
-    let (_dir, store) = among(&[doc(1, "統全公寓大廈管理維護", "x"), doc(2, "サンドボックス修正テスト", "x")]);
+    let (_dir, store) =
+        among(&[doc(1, "統全公寓大廈管理維護", "x"), doc(2, "サンドボックス修正テスト", "x")]);
     assert_eq!(iids(&ask(&store, "管理")), [1]);
     assert_eq!(iids(&ask(&store, "テスト")), [2]);
     assert_eq!(iids(&ask(&store, "護")), [1]);
@@ -171,7 +182,8 @@ fn a4_01_pages_joined_are_the_long_list() {
         let settings = Settings { candidates: 7, ..request("").settings };
         let mut joined = Vec::new();
         for offset in (0..long.hits.len()).step_by(5) {
-            let page = answer(&store, &Request { group, limit: 5, offset, settings, ..request("pump") }).unwrap();
+            let page =
+                answer(&store, &Request { group, limit: 5, offset, settings, ..request("pump") }).unwrap();
             joined.extend(page.hits.iter().map(|hit| (hit.document.id, hit.score.to_bits())));
         }
         let whole: Vec<_> = long.hits.iter().map(|hit| (hit.document.id, hit.score.to_bits())).collect();
@@ -208,8 +220,9 @@ fn a4_04_an_item_is_one_result() {
 
 #[test]
 fn a4_05_a_nonsense_query_is_recognisable() {
-    let docs: Vec<Doc> =
-        (1..=20).map(|iid| doc(iid, "printer paper jam", "the printer has a paper jam; zebra stripes on paper")).collect();
+    let docs: Vec<Doc> = (1..=20)
+        .map(|iid| doc(iid, "printer paper jam", "the printer has a paper jam; zebra stripes on paper"))
+        .collect();
     let (_dir, store) = among(&docs);
     let good = ask(&store, "printer paper jam");
     let nonsense = ask(&store, "zebra pancake velocipede submarine trombone");
@@ -317,7 +330,8 @@ fn exclusion_requirement_and_phrases_bind() {
 
 #[test]
 fn a_minimal_score_works_on_the_value_shown() {
-    let (_dir, store) = among(&[doc(1, "pump", "pump"), doc(2, "x", "a pump in a long text of many other words")]);
+    let (_dir, store) =
+        among(&[doc(1, "pump", "pump"), doc(2, "x", "a pump in a long text of many other words")]);
     let all = ask(&store, "pump");
     let least = all.hits[1].score + 0.01;
     let some = answer(&store, &Request { min_score: Some(least), ..request("pump") }).unwrap();
@@ -327,7 +341,8 @@ fn a_minimal_score_works_on_the_value_shown() {
 
 #[test]
 fn without_results_the_filters_in_the_way_are_named() {
-    let (_dir, store) = among(&[doc(1, "pump", "x"), Doc { labels: vec!["bug".to_owned()], ..doc(2, "valve", "x") }]);
+    let (_dir, store) =
+        among(&[doc(1, "pump", "x"), Doc { labels: vec!["bug".to_owned()], ..doc(2, "valve", "x") }]);
     let found = ask(&store, "pump label:bug author:nobody");
     assert!(found.hits.is_empty());
     assert!(found.loosened.is_empty(), "each alone does not help");

@@ -41,8 +41,19 @@ pub struct Wanted {
 
 /// The operators, by name.
 pub const OPERATORS: &[&str] = &[
-    "author", "label", "project", "type", "state", "milestone", "assignee", "path", "is", "after", "before",
-    "updated", "in",
+    "author",
+    "label",
+    "project",
+    "type",
+    "state",
+    "milestone",
+    "assignee",
+    "path",
+    "is",
+    "after",
+    "before",
+    "updated",
+    "in",
 ];
 
 const TYPES: &[&str] = &["issue", "mr", "discussion"];
@@ -69,10 +80,12 @@ impl Wanted {
             "author" => self.authors.push(username(value)),
             "label" => self.labels.push(value.to_owned()),
             "project" => self.projects.push(value.trim_matches('/').to_owned()),
-            "type" => self.types.push(
-                SourceType::parse_alias(value).ok_or_else(|| invalid(shown, value, TYPES))?,
-            ),
-            "state" => self.states.push(state(value).ok_or_else(|| invalid(shown, value, STATES))?.to_owned()),
+            "type" => {
+                self.types.push(SourceType::parse_alias(value).ok_or_else(|| invalid(shown, value, TYPES))?);
+            }
+            "state" => {
+                self.states.push(state(value).ok_or_else(|| invalid(shown, value, STATES))?.to_owned());
+            }
             "milestone" => self.milestone = Some(value.trim_start_matches('%').to_owned()),
             "assignee" => self.assignee = Some(username(value)),
             "path" => self.paths.push(PathFilter::parse(value)),
@@ -235,7 +248,9 @@ mod tests {
         assert_eq!(set("after", "1970-01-02").unwrap().created_from, Some(86_400_000));
         assert_eq!(set("after", "7d").unwrap().created_from, Some(1_000_000_000_000 - 7 * 86_400_000));
         assert_eq!(set("updated", "2w").unwrap().updated_from, Some(1_000_000_000_000 - 14 * 86_400_000));
-        for bad in ["yesterday", "7", "d", "-7d", "99999999999999999999d", "9223372036854775807y", "2024-13-01"] {
+        for bad in
+            ["yesterday", "7", "d", "-7d", "99999999999999999999d", "9223372036854775807y", "2024-13-01"]
+        {
             let error = set("before", bad).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage, "{bad}");
             assert!(error.hints().iter().any(|hint| hint.contains("7d")), "{bad}");

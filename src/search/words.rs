@@ -29,15 +29,15 @@ pub fn is_stop_word(word: &str) -> bool {
 
 /// Sorted.
 const STOP_WORDS: &[&str] = &[
-    "a", "about", "after", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "been", "before",
-    "being", "but", "by", "can", "could", "did", "do", "does", "doing", "don", "during", "each", "else", "for",
-    "from", "had", "has", "have", "having", "he", "her", "here", "him", "his", "how", "i", "if", "in", "into",
-    "is", "it", "its", "just", "ll", "may", "me", "might", "more", "most", "must", "my", "no", "nor", "of",
-    "on", "only", "or", "other", "our", "ours", "out", "over", "own", "re", "s", "same", "shall", "she",
-    "should", "so", "some", "such", "t", "than", "that", "the", "their", "them", "then", "there", "these",
-    "they", "this", "those", "through", "to", "too", "under", "until", "up", "ve", "very", "was", "we", "were",
-    "what", "when", "where", "which", "while", "who", "whom", "whose", "why", "will", "with", "would", "you",
-    "your", "yours",
+    "a", "about", "after", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "been",
+    "before", "being", "but", "by", "can", "could", "did", "do", "does", "doing", "don", "during", "each",
+    "else", "for", "from", "had", "has", "have", "having", "he", "her", "here", "him", "his", "how", "i",
+    "if", "in", "into", "is", "it", "its", "just", "ll", "may", "me", "might", "more", "most", "must", "my",
+    "no", "nor", "of", "on", "only", "or", "other", "our", "ours", "out", "over", "own", "re", "s", "same",
+    "shall", "she", "should", "so", "some", "such", "t", "than", "that", "the", "their", "them", "then",
+    "there", "these", "they", "this", "those", "through", "to", "too", "under", "until", "up", "ve", "very",
+    "was", "we", "were", "what", "when", "where", "which", "while", "who", "whom", "whose", "why", "will",
+    "with", "would", "you", "your", "yours",
 ];
 
 #[cfg(test)]
@@ -47,14 +47,17 @@ mod tests {
     #[test]
     fn stop_words_are_sorted_for_the_search() {
         assert!(STOP_WORDS.is_sorted());
-        assert!(is_stop_word("The") && is_stop_word("with") && !is_stop_word("not") && !is_stop_word("crash"));
+        assert!(
+            is_stop_word("The") && is_stop_word("with") && !is_stop_word("not") && !is_stop_word("crash")
+        );
     }
 
     #[test]
     fn words_split_where_the_index_splits() {
-        assert_eq!(words("atomic_write_json: HTTP-502, don't").collect::<Vec<_>>(), [
-            "atomic", "write", "json", "HTTP", "502", "don", "t"
-        ]);
+        assert_eq!(
+            words("atomic_write_json: HTTP-502, don't").collect::<Vec<_>>(),
+            ["atomic", "write", "json", "HTTP", "502", "don", "t"]
+        );
         assert_eq!(words("Mu\u{308}ller ++ \u{301}").collect::<Vec<_>>(), ["Mu\u{308}ller"]);
     }
 }

@@ -64,7 +64,11 @@ impl Doc {
     }
 
     pub fn discussion(of: &Self, body: &str) -> Self {
-        Self { source_type: SourceType::Discussion, title: None, ..Self { body: body.to_owned(), ..of.clone() } }
+        Self {
+            source_type: SourceType::Discussion,
+            title: None,
+            ..Self { body: body.to_owned(), ..of.clone() }
+        }
     }
 }
 
@@ -119,7 +123,9 @@ pub fn insert(tx: &WriteTx<'_>, doc: &Doc) -> Result<i64> {
         |row| row.get(0),
     )?;
     let source_id = match doc.source_type {
-        SourceType::Discussion => sql.query_row("SELECT count(*) + 1 FROM documents", [], |row| row.get(0))?,
+        SourceType::Discussion => {
+            sql.query_row("SELECT count(*) + 1 FROM documents", [], |row| row.get(0))?
+        }
         SourceType::Issue | SourceType::MergeRequest => item_id,
     };
     let header = "[[Header]] of every document\n";
@@ -158,10 +164,12 @@ pub fn store_lengths(tx: &WriteTx<'_>) -> Result<()> {
     for (id, size) in sizes {
         let total = u16::try_from(varints(&size)).unwrap_or(u16::MAX);
         let at = usize::try_from(id % 1024).unwrap() * 2;
-        blocks.entry(id / 1024).or_insert_with(|| vec![0; 2048])[at..at + 2].copy_from_slice(&total.to_le_bytes());
+        blocks.entry(id / 1024).or_insert_with(|| vec![0; 2048])[at..at + 2]
+            .copy_from_slice(&total.to_le_bytes());
     }
     for (block, lengths) in blocks {
-        tx.sql().execute("INSERT OR REPLACE INTO document_lengths VALUES (?1, ?2)", params![block, lengths])?;
+        tx.sql()
+            .execute("INSERT OR REPLACE INTO document_lengths VALUES (?1, ?2)", params![block, lengths])?;
     }
     Ok(())
 }

@@ -280,13 +280,9 @@ unsafe fn score(
         let mut total = 0.0;
         for (phrase, idf) in (0..).zip(&scoring.phrases) {
             let mut frequency = 0.0;
-            let mut hits =
-                ffi::Fts5PhraseIter { a: std::ptr::null(), b: std::ptr::null() };
+            let mut hits = ffi::Fts5PhraseIter { a: std::ptr::null(), b: std::ptr::null() };
             let (mut column, mut offset): (c_int, c_int) = (0, 0);
-            check!(call!(
-                api,
-                xPhraseFirst(fts, phrase, &raw mut hits, &raw mut column, &raw mut offset)
-            ));
+            check!(call!(api, xPhraseFirst(fts, phrase, &raw mut hits, &raw mut column, &raw mut offset)));
             while column >= 0 {
                 let weight = usize::try_from(column).ok().and_then(|column| scoring.weights.get(column));
                 frequency += weight.copied().unwrap_or(1.0);

@@ -73,7 +73,10 @@ fn a_long_text_is_its_first_line_and_its_rarest_words() {
     let plan = plan_with(&format!("broken pump\n{body}"), 1_000_000, &documents);
     let text = plan.expression.unwrap();
     assert_eq!(text.split(" OR ").count(), 22);
-    assert!(text.contains("\"broken\"") && text.contains("\"word01\"") && !text.contains("\"word30\""), "{text}");
+    assert!(
+        text.contains("\"broken\"") && text.contains("\"word01\"") && !text.contains("\"word30\""),
+        "{text}"
+    );
     assert_eq!(plan.phrases[0].1, 2.0, "words of the first line count twice");
 }
 
@@ -85,7 +88,10 @@ fn common_words_go_when_they_cost_too_much_and_rarer_ones_are_there() {
         "\"kerberos\"" => 40,
         _ => 0,
     };
-    assert_eq!(plan_with("kerberos server error", 100_000, &documents).expression.as_deref(), Some("\"kerberos\" OR \"server\""));
+    assert_eq!(
+        plan_with("kerberos server error", 100_000, &documents).expression.as_deref(),
+        Some("\"kerberos\" OR \"server\"")
+    );
     assert_eq!(plan_with("error", 100_000, &documents).expression.as_deref(), Some("\"error\""));
     let small = |part: &str| if part.contains("error") { 900 } else { 3 };
     assert_eq!(plan_with("kerberos error", 1_000, &small).phrases.len(), 2, "a small index reads everything");

@@ -76,7 +76,10 @@ fn literals_are_recognised() {
     assert_eq!(query.references.len(), 2);
     assert_eq!(query.references[1].item_type, ItemType::MergeRequest);
     assert_eq!(query.hashes, ["4c76932b1"]);
-    assert_eq!(query.literals, ["group proj 12", "1 2 3", "v1 2 3", "pol 358".to_uppercase().as_str(), "error E0382"]);
+    assert_eq!(
+        query.literals,
+        ["group proj 12", "1 2 3", "v1 2 3", "pol 358".to_uppercase().as_str(), "error E0382"]
+    );
     assert!(query.words.contains(&"358".to_owned()));
     assert!(read("re-index the state-of-the-art").literals.is_empty());
 }

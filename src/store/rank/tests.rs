@@ -5,7 +5,12 @@ use super::*;
 
 const WEIGHTS: [f64; 4] = [3.0, 1.0, 0.5, 1.0];
 
-fn scores(store: &super::super::Store, expression: &str, stock: bool, phrases: Option<&[(f64, f64)]>) -> Vec<(i64, f64)> {
+fn scores(
+    store: &super::super::Store,
+    expression: &str,
+    stock: bool,
+    phrases: Option<&[(f64, f64)]>,
+) -> Vec<(i64, f64)> {
     let sql = if stock {
         "SELECT rowid, bm25(documents_fts, 3.0, 1.0, 0.5, 1.0) FROM documents_fts WHERE documents_fts MATCH ?1 AND ?2 IS NOT NULL"
     } else {
@@ -70,7 +75,8 @@ proptest! {
 
 #[test]
 fn known_frequencies_and_factors_are_used() {
-    let docs: Vec<Doc> = (1..=9).map(|n| Doc::issue(n, "x", if n < 4 { "pump valve" } else { "valve" })).collect();
+    let docs: Vec<Doc> =
+        (1..=9).map(|n| Doc::issue(n, "x", if n < 4 { "pump valve" } else { "valve" })).collect();
     let (_dir, store) = with(&docs);
     let stock = scores(&store, "\"pump\" OR \"x\"", true, None);
     assert_equal(&scores(&store, "\"pump\" OR \"x\"", false, Some(&[(3.0, 1.0), (9.0, 1.0)])), &stock);
@@ -83,7 +89,12 @@ fn known_frequencies_and_factors_are_used() {
 #[test]
 fn a_document_beyond_the_counter_is_measured_by_fts5() {
     let long = "pump ".repeat(70_000);
-    let (_dir, store) = with(&[Doc::issue(1, "a", &long), Doc::issue(2, "b", "pump"), Doc::issue(3, "c", "valve"), Doc::issue(4, "d", "valve")]);
+    let (_dir, store) = with(&[
+        Doc::issue(1, "a", &long),
+        Doc::issue(2, "b", "pump"),
+        Doc::issue(3, "c", "valve"),
+        Doc::issue(4, "d", "valve"),
+    ]);
     store.write(store_lengths).unwrap();
     assert_equal(&scores(&store, "\"pump\"", false, None), &scores(&store, "\"pump\"", true, None));
 }

@@ -1,5 +1,5 @@
-use super::super::fixtures::{Doc, execute, store, with};
 use super::super::Store;
+use super::super::fixtures::{Doc, execute, store, with};
 use super::*;
 
 fn allowed(store: &Store, filter: &Filter) -> Vec<i64> {
@@ -102,7 +102,9 @@ fn filters_never_read_the_wide_rows() {
                 Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?.join("; "))
             })
             .unwrap();
-        let index_only = plan.contains("COVERING INDEX") || plan.contains("idx_documents_milestone") || plan.contains("PRIMARY KEY");
+        let index_only = plan.contains("COVERING INDEX")
+            || plan.contains("idx_documents_milestone")
+            || plan.contains("PRIMARY KEY");
         assert!(index_only, "{sql}: {plan}");
     }
 }
@@ -119,7 +121,8 @@ fn ranked_hits_come_best_first_and_ties_by_id() {
         Doc::issue(7, "nothing", "of interest"),
     ]);
     let run = |allowed: Option<&Bitset>, limit| {
-        let search = Ranked { expression: "\"pump\"", weights: [3.0, 1.0, 0.5, 1.0], phrases: None, allowed, limit };
+        let search =
+            Ranked { expression: "\"pump\"", weights: [3.0, 1.0, 0.5, 1.0], phrases: None, allowed, limit };
         store.read(|tx| ranked(tx, &search)).unwrap()
     };
     let hits = run(None, 10);
@@ -136,8 +139,7 @@ fn ranked_hits_come_best_first_and_ties_by_id() {
 fn an_expression_that_fts5_refuses_is_a_usage_error() {
     let (_dir, store) = with(&sample());
     for bad in ["with-dash", "state-of-the-art", "foo AND", "\"open", "nocol:x"] {
-        let search =
-            Ranked { expression: bad, weights: [1.0; 4], phrases: None, allowed: None, limit: 10 };
+        let search = Ranked { expression: bad, weights: [1.0; 4], phrases: None, allowed: None, limit: 10 };
         let error = store.read(|tx| ranked(tx, &search)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage, "{bad}: {error}");
         assert!(error.hints().iter().any(|hint| hint.contains("safe mode")), "{bad}");
@@ -153,7 +155,8 @@ fn an_empty_index_has_no_documents() {
 
 #[test]
 fn hydration_keeps_the_order_and_names_the_parent() {
-    let parent = Doc { labels: vec!["b".to_owned(), "a".to_owned()], ..Doc::issue(4, "Leaking pump", "body") };
+    let parent =
+        Doc { labels: vec!["b".to_owned(), "a".to_owned()], ..Doc::issue(4, "Leaking pump", "body") };
     let talk = Doc::discussion(&parent, "turn the valve");
     let (_dir, store) = with(&[parent, talk]);
     let shown = store.read(|tx| hydrate(tx, &[2, 1, 99])).unwrap();
