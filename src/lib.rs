@@ -17,6 +17,7 @@ pub mod export;
 pub mod fault;
 pub mod gitlab;
 pub mod job;
+pub mod search;
 pub mod secret;
 pub mod steps;
 pub mod store;

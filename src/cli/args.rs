@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::app::{App, Globals, write_error};
-use super::{World, completions, config, docs, jobs, lock, run, runs, shortcuts, status};
+use super::{World, completions, config, docs, jobs, lock, query, run, runs, shortcuts, show, status};
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::telemetry::{self, LogForm};
 
@@ -97,6 +98,17 @@ enum Command {
         after_help = "Examples:\n  lore jobs list\n  lore jobs show sync\n  lore jobs check\n  lore jobs graph sync --format mermaid\n  lore jobs schema > jobs.schema.json"
     )]
     Jobs(jobs::JobsArgs),
+    /// Ask the index
+    #[command(
+        visible_alias = "search",
+        after_help = "Examples:\n  lore query 'session expires too early'\n  lore query 'login \"session expired\" -saml is:open label:bug'\n  lore query crash --type mr --path src/auth/ --updated-after 2w\n  lore query '#12'                         an item, and what mentions it\n  lore query 'sanitiz*' --explain\n  lore query oauth --json | jq -r '.data.results[].url'\n  lore query 'is:open author:ann'          no words: the newest first"
+    )]
+    Query(Box<query::QueryArgs>),
+    /// Show a stored thread as text
+    #[command(
+        after_help = "Examples:\n  lore show group/project#12\n  lore show '!34'\n  lore show https://gitlab.example.com/group/project/-/issues/12 --system"
+    )]
+    Show(show::ShowArgs),
     /// Show the history of runs
     #[command(
         after_help = "Examples:\n  lore runs\n  lore runs --job sync --limit 5\n  lore runs show 42\n  lore runs cancel 42"
@@ -132,6 +144,8 @@ fn run_command(command: &Command, app: &mut App) -> Result<()> {
         Command::Sync(args) => shortcuts::sync(args, app),
         Command::GenerateDocs(args) => shortcuts::generate_docs(args, app),
         Command::Jobs(args) => jobs::run(args, app),
+        Command::Query(args) => query::run(args, app),
+        Command::Show(args) => show::run(args, app),
         Command::Runs(args) => runs::run(args, app),
         Command::Status(args) => status::run(args, app),
         Command::Lock(args) => lock::run(args, app),

@@ -13,10 +13,12 @@ mod job_files;
 mod jobs;
 mod lock;
 mod plan;
+mod query;
 mod reference;
 mod run;
 mod runs;
 mod shortcuts;
+mod show;
 mod status;
 
 pub use app::{App, Human};

@@ -3,6 +3,7 @@
 
 pub mod document;
 pub mod entities;
+pub mod filter;
 pub mod hash;
 pub mod paths;
 pub mod prose;

@@ -445,7 +445,9 @@ mod tests {
 
     #[test]
     fn limits_and_tokens_that_cannot_work_are_refused() {
-        for text in ["url = \"http://h\"\nrequests_per_second = 0.0", "url = \"http://h\"\nca_file = \"/no/such\""] {
+        for text in
+            ["url = \"http://h\"\nrequests_per_second = 0.0", "url = \"http://h\"\nca_file = \"/no/such\""]
+        {
             let config: GitlabConfig = toml::from_str(text).unwrap();
             assert_eq!(Client::new(&config, None, None).unwrap_err().kind(), ErrorKind::Config);
         }

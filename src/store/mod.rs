@@ -8,12 +8,18 @@
 pub mod cursors;
 pub mod documents;
 pub mod entities;
+#[cfg(test)]
+#[expect(missing_docs, reason = "the fields are those of the table")]
+pub mod fixtures;
 pub mod fts;
 pub mod integrity;
 pub mod lock;
 pub mod open;
 pub mod queues;
+mod rank;
 pub mod runs;
+pub mod search;
+pub mod show;
 pub mod sources;
 pub mod status;
 
@@ -66,6 +72,7 @@ struct Handle {
 
 impl Handle {
     fn new(mut connection: Connection) -> Result<Self> {
+        rank::register(&connection)?;
         let cancel: Arc<Mutex<Option<Cancel>>> = Arc::default();
         let seen = Arc::clone(&cancel);
         connection.progress_handler(

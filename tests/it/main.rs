@@ -15,7 +15,7 @@ mod export_world;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
 /// What the tests share.
-pub mod support;
+mod support;
 /// A GitLab server and the binary: sync, its failures and exit codes.
 mod sync;
 /// Layers, sizes, heads of the source files.

@@ -23,7 +23,8 @@ fn server() -> FakeGitlab {
         for (kind, n) in [(Kind::Issue, 25), (Kind::MergeRequest, 5)] {
             for number in 1..=n {
                 let iid = model.add_item(project, kind, &format!("{kind:?} about kerberos {number}"));
-                let thread = model.add_note(project, kind, iid, "bo", &format!("first note of {kind:?} {number}"));
+                let thread =
+                    model.add_note(project, kind, iid, "bo", &format!("first note of {kind:?} {number}"));
                 model.reply(project, kind, iid, &thread, "cy", "the ticket expired");
                 model.advance(1000);
             }
@@ -41,7 +42,10 @@ fn configure(bench: &mut Bench, url: &str, projects: &[&str]) {
              requests_per_second = 100000.0\nretries = 1\nretry_wait = \"1ms\"\n"
         ),
     );
-    bench.write("once.toml", "name = \"once\"\n[steps.ingest]\n[steps.fetch-discussions]\nneeds = [\"ingest\"]\n");
+    bench.write(
+        "once.toml",
+        "name = \"once\"\n[steps.ingest]\n[steps.fetch-discussions]\nneeds = [\"ingest\"]\n",
+    );
     bench.var("GITLAB_TOKEN", TOKEN);
 }
 
@@ -80,7 +84,10 @@ fn a6_06_a_source_of_which_every_project_fails_fails_the_run() {
     assert_eq!(answer["ok"], false);
     let text = answer.to_string();
     assert!(text.contains("no/such") && text.contains("nor/this"), "{text}");
-    let skipped = number(&bench.database(), "SELECT count(*) FROM step_attempts WHERE step = 'fetch-discussions' AND state = 'skipped'");
+    let skipped = number(
+        &bench.database(),
+        "SELECT count(*) FROM step_attempts WHERE step = 'fetch-discussions' AND state = 'skipped'",
+    );
     assert_eq!(skipped, 1, "what needs the ingest does not run");
     configure(&mut bench, "http://127.0.0.1:1", &["no/such", "nor/this"]);
     bench.lore(["run", "once.toml"]).fails(8);
@@ -96,7 +103,8 @@ fn each_kind_of_refusal_has_its_exit_code() {
     bench.var("GITLAB_TOKEN", "");
     bench.lore(["run", "once.toml"]).fails(4);
     bench.var("GITLAB_TOKEN", TOKEN);
-    let limited = Reply::text(429, "text/html", "<!DOCTYPE html><html>HTMLBODY</html>").with("Retry-After", "100000");
+    let limited =
+        Reply::text(429, "text/html", "<!DOCTYPE html><html>HTMLBODY</html>").with("Retry-After", "100000");
     server.plan(Fault::always("/issues?", Trouble::Answer(limited)));
     let told = bench.lore(["run", "once.toml"]).fails(7);
     assert!(told.contains("rate limited") && !told.contains("HTMLBODY"), "a5_04: {told}");

@@ -1,0 +1,344 @@
+//! Speed of lexical queries over synthetic documents: CPU time of the whole path in process,
+//! and wall time of a cold process.
+//!
+//! `cargo bench --bench lexical`. `LORE_BENCH_DOCS` (default 100000) sets the size. The
+//! database is made once and kept under `target/bench-data`. Words follow Zipf's law
+//! (s = 1.05, 200,000 of them, the commonest are English stop words), a document has about
+//! 200. One query of each set is run once before, so that pages are warm.
+#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and may fail loudly")]
+#![expect(missing_docs, reason = "nobody calls a bench")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lore::search::filter::Scope;
+use lore::search::wanted::Wanted;
+use lore::search::{self, Group, Mode, Request, Settings};
+use lore::store::{OpenOptions, Store};
+use rusqlite::{Connection, params};
+use rustix::time::{ClockId, clock_gettime};
+
+const VOCABULARY: usize = 200_000;
+const STOP_WORDS: &[&str] = &[
+    "the", "of", "and", "to", "a", "in", "is", "it", "that", "for", "on", "with", "as", "this", "was", "be",
+    "are", "by", "not", "at", "from", "or", "have", "an", "but", "when", "if", "we", "can", "has", "which",
+    "there", "how", "does", "so", "what", "all", "do", "will", "you", "i", "would", "should", "after",
+    "then",
+];
+/// Words around this rank are in one or two of a hundred documents.
+const MIDDLE: std::ops::Range<usize> = 900..2_400;
+/// Common words that are no stop words: in a fifth to half of all documents.
+const COMMON: std::ops::Range<usize> = 60..110;
+/// Words in a few documents.
+const RARE: std::ops::Range<usize> = 60_000..150_000;
+const QUERIES: usize = 60;
+
+/// SplitMix64: the same numbers everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn pick(&mut self, range: std::ops::Range<usize>) -> usize {
+        range.start + self.below(range.end - range.start)
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Words by rank, with the cumulative probabilities of Zipf's law.
+struct Language {
+    words: Vec<String>,
+    cumulative: Vec<f64>,
+}
+
+impl Language {
+    fn new() -> Self {
+        let syllables: Vec<String> =
+            "bdfgklmnprtvz".chars().flat_map(|c| "aeiou".chars().map(move |v| format!("{c}{v}"))).collect();
+        let word = |rank: usize| {
+            STOP_WORDS.get(rank).map_or_else(
+                || {
+                    // A bijection, so that every rank has its own word.
+                    let mut n = rank + 65 * 65;
+                    let mut text = String::new();
+                    while n > 0 {
+                        text.push_str(&syllables[n % 65]);
+                        n /= 65;
+                    }
+                    text + "x"
+                },
+                |word| (*word).to_owned(),
+            )
+        };
+        let mut sum = 0.0;
+        let mut cumulative: Vec<f64> = (0..VOCABULARY)
+            .map(|rank| {
+                sum += 1.0 / ((rank + 1) as f64).powf(1.05);
+                sum
+            })
+            .collect();
+        cumulative.iter_mut().for_each(|value| *value /= sum);
+        Self { words: (0..VOCABULARY).map(word).collect(), cumulative }
+    }
+
+    fn text(&self, random: &mut Random, words: usize) -> String {
+        let mut text = String::new();
+        for at in 0..words {
+            let point = random.unit();
+            let rank = self.cumulative.partition_point(|value| *value < point).min(VOCABULARY - 1);
+            if at > 0 {
+                text.push(' ');
+            }
+            text.push_str(&self.words[rank]);
+        }
+        text
+    }
+}
+
+fn database(documents: usize, language: &Language) -> PathBuf {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench-data");
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join(format!("lexical-{documents}-v3.db"));
+    if path.exists() {
+        return path;
+    }
+    let unfinished = path.with_extension("unfinished");
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = unfinished.clone().into_os_string();
+        name.push(suffix);
+        drop(std::fs::remove_file(name));
+    }
+    println!("making {} …", path.display());
+    drop(Store::open(&unfinished, OpenOptions::default()).unwrap());
+    #[expect(clippy::disallowed_methods, reason = "the bench writes documents without the pipeline")]
+    let connection = Connection::open(&unfinished).unwrap();
+    fill(&connection, documents, language);
+    drop(connection);
+    std::fs::rename(&unfinished, &path).unwrap();
+    path
+}
+
+fn fill(connection: &Connection, documents: usize, language: &Language) {
+    connection
+        .execute_batch(
+            "PRAGMA synchronous = OFF;
+             CREATE TEMP TABLE stage AS SELECT * FROM documents LIMIT 0;",
+        )
+        .unwrap();
+    for project in 1..=20 {
+        connection
+            .execute(
+                "INSERT INTO projects(id, source_name, path, created_at, updated_at) VALUES (?1, 'bench', ?2, 0, 0)",
+                params![project, format!("group/project-{project}")],
+            )
+            .unwrap();
+    }
+    let mut random = Random(42);
+    let mut lengths = vec![0_u16; documents + 1];
+    let batch = 1_000;
+    for first in (1..=documents).step_by(batch) {
+        let tx = connection.unchecked_transaction().unwrap();
+        for id in first..(first + batch).min(documents + 1) {
+            let words = 60 + random.below(140) + random.below(140);
+            let title = 4 + random.below(8);
+            let kind = ["issue", "issue", "merge_request", "discussion"][random.below(4)];
+            let item_type = if kind == "merge_request" { "merge_request" } else { "issue" };
+            let project = 1 + random.below(20) * random.below(20) / 20;
+            let updated = 1_600_000_000_000_i64 + random.below(100_000_000) as i64 * 1_000;
+            let header = format!("[[{kind}]] #{id}\n");
+            let text = format!("{header}{}", language.text(&mut random, words));
+            lengths[id] = (words + if kind == "discussion" { 0 } else { title }) as u16;
+            let title = (kind != "discussion").then(|| language.text(&mut random, title));
+            tx.prepare_cached(
+                "INSERT INTO temp.stage(id, source_type, source_id, project_id, item_type, item_id, item_iid, author_username, created_at,
+                    updated_at, state, is_draft, is_confidential, is_internal, label_names, content_hash, labels_hash, paths_hash, meta_hash,
+                    is_truncated, body_start, title, terms_text, content_text, thread_text)
+                 VALUES (?1, ?2, ?1, ?3, ?4, ?1, ?1, ?5, ?6, ?6, ?7, 0, ?8, 0, '[]', 'h', '', '', '', 0, ?9, ?10, '', ?11, '')",
+            )
+            .unwrap()
+            .execute(params![
+                id as i64, kind, project as i64, item_type, format!("user{}", random.below(200)), updated,
+                ["opened", "closed", "closed", "merged"][random.below(4)], i64::from(random.below(100) == 0),
+                header.chars().count() as i64, title, text,
+            ])
+            .unwrap();
+            for label in [random.below(30), 30 + random.below(300)] {
+                tx.prepare_cached("INSERT INTO document_labels VALUES (?1, ?2)")
+                    .unwrap()
+                    .execute(params![id as i64, format!("label-{label}")])
+                    .ok();
+            }
+        }
+        tx.execute_batch("PRAGMA defer_foreign_keys = ON; INSERT INTO documents SELECT * FROM temp.stage; DELETE FROM temp.stage;")
+            .unwrap();
+        tx.commit().unwrap();
+    }
+    let tx = connection.unchecked_transaction().unwrap();
+    for (block, lengths) in lengths.chunks(1_024).enumerate() {
+        let mut bytes: Vec<u8> = lengths.iter().flat_map(|length| length.to_le_bytes()).collect();
+        bytes.resize(2_048, 0);
+        tx.execute("INSERT INTO document_lengths VALUES (?1, ?2)", params![block as i64, bytes]).unwrap();
+    }
+    tx.commit().unwrap();
+    connection
+        .execute_batch(
+            "INSERT INTO documents_fts(documents_fts) VALUES ('optimize'); PRAGMA wal_checkpoint(TRUNCATE);",
+        )
+        .unwrap();
+}
+
+fn request(text: &str, flags: Wanted) -> Request {
+    Request {
+        text: text.to_owned(),
+        flags,
+        mode: Mode::Lexical,
+        raw: false,
+        group: Group::Item,
+        limit: 20,
+        offset: 0,
+        min_score: None,
+        scope: Scope::default(),
+        settings: Settings { weights: [3.0, 1.0, 0.5, 1.0], candidates: 200 },
+        now: 1_700_000_000_000,
+    }
+}
+
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn percentiles(mut times: Vec<Duration>) -> (f64, f64) {
+    times.sort();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+    (at(0.5), at(0.95))
+}
+
+fn main() {
+    let documents = std::env::vars()
+        .find(|(name, _)| name == "LORE_BENCH_DOCS")
+        .map_or(100_000, |(_, value)| value.parse().unwrap());
+    let language = Language::new();
+    let path = database(documents, &language);
+    let store = Store::open_read_only(&path, OpenOptions::default()).unwrap();
+    let mut random = Random(7);
+    let mut word = |range: &std::ops::Range<usize>| language.words[random.pick(range.clone())].clone();
+    let plain = Wanted::default();
+    let project = Wanted { projects: vec!["group/project-1".to_owned()], ..Wanted::default() };
+    let labels = Wanted { labels: vec!["label-3".to_owned()], ..Wanted::default() };
+    let dated = Wanted {
+        types: vec![lore::content::SourceType::Issue],
+        updated_from: Some(1_670_000_000_000),
+        ..Wanted::default()
+    };
+    let states = Wanted { states: vec!["opened".to_owned()], ..Wanted::default() };
+    let question = |word: &mut dyn FnMut(&std::ops::Range<usize>) -> String| {
+        let mut middle = || word(&MIDDLE);
+        format!("how does the {} {} {} {} {}", middle(), middle(), middle(), middle(), middle())
+    };
+    let mut sets: Vec<(&str, Vec<Request>)> = Vec::new();
+    let mut set = |name, make: &mut dyn FnMut() -> Request| {
+        sets.push((name, (0..QUERIES).map(|_| make()).collect()));
+    };
+    set("rare word", &mut || request(&word(&RARE), plain.clone()));
+    set("AND of 3", &mut || {
+        request(&format!("+{} +{} +{}", word(&MIDDLE), word(&MIDDLE), word(&MIDDLE)), plain.clone())
+    });
+    set("OR of 3", &mut || {
+        request(&format!("{} {} {}", word(&MIDDLE), word(&MIDDLE), word(&MIDDLE)), plain.clone())
+    });
+    set("question, 5 + 3 stop words", &mut || request(&question(&mut word), plain.clone()));
+    set("question, 5 + 3 common", &mut || {
+        let common = format!("{} {} {}", word(&COMMON), word(&COMMON), word(&COMMON));
+        request(&format!("{} {common}", question(&mut word)), plain.clone())
+    });
+    set("one common word", &mut || request(&word(&COMMON), plain.clone()));
+    for (name, flags) in [
+        ("question in a project", &project),
+        ("question with a label", &labels),
+        ("question, type and date", &dated),
+        ("question, state", &states),
+    ] {
+        set(name, &mut || request(&question(&mut word), flags.clone()));
+    }
+    set("no words, a label", &mut || request("", labels.clone()));
+    set("prefix", &mut || {
+        let whole = word(&MIDDLE);
+        request(&format!("{}*", whole.chars().take(5).collect::<String>()), plain.clone())
+    });
+    set("phrase", &mut || request(&format!("\"{} {}\"", word(&COMMON), word(&COMMON)), plain.clone()));
+    println!("{documents} documents; ms of CPU time, whole path in process");
+    println!("{:<28} {:>8} {:>8} {:>9}   slowest stages (mean)", "query", "p50", "p95", "results");
+    for (name, requests) in &sets {
+        drop(search::answer(&store, &requests[0]).unwrap());
+        let mut times = Vec::new();
+        let mut results = Vec::new();
+        let mut stages: Vec<(&str, Duration)> = Vec::new();
+        for request in requests {
+            let started = cpu();
+            let answer = search::answer(&store, request).unwrap();
+            times.push(cpu() - started);
+            results.push(answer.total.count);
+            for stage in answer.stages {
+                match stages.iter_mut().find(|(known, _)| *known == stage.name) {
+                    Some((_, sum)) => *sum += stage.elapsed,
+                    None => stages.push((stage.name, stage.elapsed)),
+                }
+            }
+        }
+        results.sort_unstable();
+        stages.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+        let slowest: Vec<String> = stages
+            .iter()
+            .take(4)
+            .map(|(name, sum)| format!("{name} {:.2}", sum.as_secs_f64() * 1e3 / QUERIES as f64))
+            .collect();
+        let (p50, p95) = percentiles(times);
+        println!(
+            "{name:<28} {p50:>8.2} {p95:>8.2} {:>9}   {}",
+            results[results.len() / 2],
+            slowest.join(", ")
+        );
+    }
+    cold(&path, &sets);
+}
+
+/// Wall time of the whole process, pages in the kernel's cache.
+fn cold(path: &Path, sets: &[(&str, Vec<Request>)]) {
+    for name in ["rare word", "question, 5 + 3 stop words"] {
+        let Some((_, requests)) = sets.iter().find(|(known, _)| *known == name) else { continue };
+        let mut times = Vec::new();
+        for request in requests.iter().take(30) {
+            let started = Instant::now();
+            let status = Command::new(env!("CARGO_BIN_EXE_lore"))
+                .env_clear()
+                .args(["query", &request.text, "--mode", "lexical", "--json", "--database"])
+                .arg(path)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .unwrap();
+            if !status.success() {
+                println!("cold process: `lore query` ended with {status}");
+                return;
+            }
+            times.push(started.elapsed());
+        }
+        let (p50, p95) = percentiles(times);
+        println!("cold process, {name}: wall p50 {p50:.1} ms, p95 {p95:.1} ms");
+    }
+}

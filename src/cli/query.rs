@@ -1,0 +1,264 @@
+//! `lore query`: asks the index.
+
+mod human;
+mod json;
+
+use std::io::Write as _;
+
+use clap::ValueEnum;
+
+use super::App;
+use crate::clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::search::filter::Scope;
+use crate::search::wanted::Wanted;
+use crate::search::{self, Group, MAX_LIMIT, Mode, Request, Settings};
+
+/// Ask the index.
+#[derive(Debug, clap::Args)]
+pub struct QueryArgs {
+    /// What to look for: words, "a phrase", +must, -mustnot, begin*, #12, !34, and filters
+    /// like label:bug is:open author:ann project:group/app type:mr path:src/ after:7d in:title
+    #[arg(allow_hyphen_values = true, value_name = "TEXT")]
+    text: Option<String>,
+    /// How to look
+    #[arg(long, value_enum, default_value_t = ModeArg::Hybrid)]
+    mode: ModeArg,
+    /// Only this type: issue, mr or discussion; repeat for any of several
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
+    /// Only by this author; repeat for any of several
+    #[arg(long, value_name = "USERNAME")]
+    author: Vec<String>,
+    /// Only in this project: its path, the last part of it, or group/*; repeat for any of several
+    #[arg(long, value_name = "PROJECT")]
+    project: Vec<String>,
+    /// Only with this label; repeat for all of several
+    #[arg(long, value_name = "LABEL")]
+    label: Vec<String>,
+    /// Only what touches this file, or with a trailing / anything below this directory
+    #[arg(long, value_name = "PATH")]
+    path: Vec<String>,
+    /// Only in this state: open, closed, merged or locked; repeat for any of several
+    #[arg(long, value_name = "STATE")]
+    state: Vec<String>,
+    /// Only of this milestone
+    #[arg(long, value_name = "TITLE")]
+    milestone: Option<String>,
+    /// Only assigned to this user
+    #[arg(long, value_name = "USERNAME")]
+    assignee: Option<String>,
+    /// Only created since: a day, a time, or an age like 7d or 2w
+    #[arg(long, value_name = "WHEN")]
+    after: Option<String>,
+    /// Only created before
+    #[arg(long, value_name = "WHEN")]
+    before: Option<String>,
+    /// Only updated since
+    #[arg(long, value_name = "WHEN")]
+    updated_after: Option<String>,
+    /// Results at most, 1 to 100
+    #[arg(long, value_name = "N", default_value = "20", value_parser = positive, allow_negative_numbers = true)]
+    limit: u64,
+    /// Results to pass over
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    offset: u32,
+    /// Show where each result came from and what each stage took
+    #[arg(long)]
+    explain: bool,
+    /// How to read the text: safe takes anything, raw is FTS5's own syntax
+    #[arg(long, value_enum, default_value_t = FtsMode::Safe, value_name = "MODE")]
+    fts_mode: FtsMode,
+    /// What counts as one result: an item with its discussions, or each document
+    #[arg(long, value_enum, default_value_t = GroupArg::Item)]
+    group: GroupArg,
+    /// Only results with at least this score, 0 to 1, as shown
+    #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
+    min_score: Option<f64>,
+    /// How hits are marked in snippets: ansi, mark (HTML), none; default: ansi when coloured
+    #[arg(long, value_enum)]
+    highlight: Option<Highlight>,
+    #[command(flatten)]
+    scope: ScopeArgs,
+    /// With --json: only these fields of each result
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
+    fields: Vec<String>,
+}
+
+/// What may be seen.
+#[derive(Debug, clap::Args)]
+pub(super) struct ScopeArgs {
+    /// Answer inside this scope of the configuration only
+    #[arg(long, value_name = "NAME")]
+    scope: Option<String>,
+    /// Answer confidential items and internal notes too
+    #[arg(long)]
+    include_confidential: bool,
+}
+
+impl ScopeArgs {
+    /// The scope that the configuration gives the name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for an unknown scope, or one that is asked to be widened.
+    pub(super) fn resolve(&self, app: &App) -> Result<Scope> {
+        let config = app.config()?;
+        let Some(name) = &self.scope else {
+            let include_restricted = self.include_confidential || config.query.include_confidential;
+            return Ok(Scope { projects: None, include_restricted });
+        };
+        let Some(scope) = config.scopes.get(name) else {
+            let known: Vec<&str> = config.scopes.keys().map(String::as_str).collect();
+            let hint = if known.is_empty() {
+                "the configuration has no [scopes.NAME]".to_owned()
+            } else {
+                format!("known scopes: {}", known.join(", "))
+            };
+            return Err(Error::usage(format!("there is no scope {name:?}")).hint(hint));
+        };
+        if self.include_confidential && !scope.include_confidential {
+            return Err(Error::usage(format!("the scope {name:?} does not show confidential content"))
+                .hint("leave --include-confidential out, or name another scope"));
+        }
+        Ok(Scope { projects: Some(scope.projects.clone()), include_restricted: scope.include_confidential })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ModeArg {
+    /// By words and by meaning
+    Hybrid,
+    /// By words
+    Lexical,
+    /// By meaning
+    Semantic,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FtsMode {
+    /// Any text is valid
+    Safe,
+    /// FTS5's own query syntax
+    Raw,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum GroupArg {
+    /// An item with its discussions
+    Item,
+    /// Each document
+    None,
+}
+
+/// How hits are marked in a snippet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Highlight {
+    /// Bold, for terminals
+    Ansi,
+    /// HTML with <mark>; everything else is escaped
+    Mark,
+    /// Plain text
+    None,
+}
+
+fn positive(text: &str) -> std::result::Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+impl QueryArgs {
+    fn wanted(&self, now: clock::Millis) -> Result<Wanted> {
+        let mut wanted = Wanted::default();
+        let one = |value: &Option<String>| value.iter().cloned().collect::<Vec<_>>();
+        for (name, flag, values) in [
+            ("type", "--type", self.types.clone()),
+            ("author", "--author", self.author.clone()),
+            ("project", "--project", self.project.clone()),
+            ("label", "--label", self.label.clone()),
+            ("path", "--path", self.path.clone()),
+            ("state", "--state", self.state.clone()),
+            ("milestone", "--milestone", one(&self.milestone)),
+            ("assignee", "--assignee", one(&self.assignee)),
+            ("after", "--after", one(&self.after)),
+            ("before", "--before", one(&self.before)),
+            ("updated", "--updated-after", one(&self.updated_after)),
+        ] {
+            for value in values {
+                if value.trim().is_empty() {
+                    return Err(Error::usage(format!("{flag} is empty")));
+                }
+                wanted.set(name, &value, flag, now)?;
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn request(&self, app: &App) -> Result<Request> {
+        let now = clock::now_ms();
+        let query = &app.config()?.query;
+        let min_score = self.min_score;
+        if min_score.is_some_and(|score| !(0.0..=1.0).contains(&score)) {
+            return Err(Error::usage("--min-score must lie between 0 and 1"));
+        }
+        Ok(Request {
+            text: self.text.clone().unwrap_or_default(),
+            flags: self.wanted(now)?,
+            mode: match self.mode {
+                ModeArg::Hybrid => Mode::Hybrid,
+                ModeArg::Lexical => Mode::Lexical,
+                ModeArg::Semantic => Mode::Semantic,
+            },
+            raw: self.fts_mode == FtsMode::Raw,
+            group: match self.group {
+                GroupArg::Item => Group::Item,
+                GroupArg::None => Group::None,
+            },
+            limit: usize::try_from(self.limit).unwrap_or(usize::MAX).min(MAX_LIMIT),
+            offset: self.offset as usize,
+            min_score,
+            scope: self.scope.resolve(app)?,
+            settings: Settings {
+                weights: [query.title_weight, query.text_weight, query.thread_weight, query.terms_weight],
+                candidates: query.candidates.clamp(1, 10_000),
+            },
+            now,
+        })
+    }
+}
+
+/// Runs `lore query`.
+///
+/// # Errors
+/// Those of [`search::answer`], and [`ErrorKind::InvalidEnumValue`] for an unknown field.
+pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
+    let unknown = args.fields.iter().find(|field| !json::FIELDS.contains(&field.trim()));
+    if let Some(field) = unknown {
+        return Err(Error::new(ErrorKind::InvalidEnumValue, format!("--fields cannot hold {field:?}"))
+            .hint(format!("fields: {}", json::FIELDS.join(", "))));
+    }
+    let request = args.request(app)?;
+    let store = app.open_read_only()?;
+    let mut answer = search::answer(&store, &request)?;
+    if args.limit > request.limit as u64 {
+        answer
+            .warnings
+            .push(format!("--limit {} is lowered to {MAX_LIMIT}; use --offset for more", args.limit));
+    }
+    let highlight = args.highlight.unwrap_or(if app.globals.color && !app.globals.json {
+        Highlight::Ansi
+    } else {
+        Highlight::None
+    });
+    let data = json::data(&request, &answer, highlight, args.explain, &args.fields)?;
+    let meta = json::meta(&request, &answer);
+    if !app.globals.json && !app.globals.quiet {
+        for warning in &answer.warnings {
+            // Warnings are no part of the answer: when they cannot be written it still can.
+            drop(writeln!(app.world.err, "warning: {}", search::snippet::printable(warning)));
+        }
+    }
+    app.reply_with_meta(&data, meta, |out| human::write(out, &request, &answer, highlight, args.explain))
+}

@@ -1,0 +1,172 @@
+//! The JSON form of an answer.
+
+use serde_json::{Map, Value, json};
+
+use super::Highlight;
+use crate::clock;
+use crate::content::ItemRef;
+use crate::error::Result;
+use crate::search::{Answer, Hit, Request};
+
+/// Fields of a result, in their order.
+pub(super) const FIELDS: &[&str] = &[
+    "document_id",
+    "source_type",
+    "title",
+    "url",
+    "project_path",
+    "author",
+    "created_at",
+    "updated_at",
+    "score",
+    "relevance",
+    "snippet",
+    "highlights",
+    "labels",
+    "paths",
+    "iid",
+    "state",
+    "reference",
+    "explain",
+];
+
+/// `group/project#12`.
+pub(super) fn reference(hit: &Hit) -> String {
+    let document = &hit.document;
+    let item = ItemRef {
+        project_path: document.project_path.clone(),
+        item_type: document.item_type,
+        iid: document.iid,
+    };
+    item.to_string()
+}
+
+/// A snippet in the form that was asked for.
+pub(super) fn snippet(hit: &Hit, highlight: Highlight) -> String {
+    match highlight {
+        Highlight::Ansi => hit.snippet.ansi(),
+        Highlight::Mark => hit.snippet.html(),
+        Highlight::None => hit.snippet.text.clone(),
+    }
+}
+
+/// The answer's `data`.
+pub(super) fn data(
+    request: &Request,
+    answer: &Answer,
+    highlight: Highlight,
+    explain: bool,
+    fields: &[String],
+) -> Result<Value> {
+    let results: Vec<Value> = answer
+        .hits
+        .iter()
+        .map(|hit| {
+            let all = result(hit, highlight, explain);
+            Value::Object(match fields {
+                [] => all,
+                _ => all
+                    .into_iter()
+                    .filter(|(name, _)| fields.iter().any(|field| field.trim() == name))
+                    .collect(),
+            })
+        })
+        .collect();
+    Ok(json!({
+        "query": request.text,
+        "mode": answer.mode.as_str(),
+        "total_results": answer.total.count,
+        "results": results,
+        "warnings": answer.warnings,
+        "suggestions": answer.loosened.iter().map(|loosened| json!({
+            "without": loosened.without,
+            "documents": loosened.documents,
+        })).collect::<Vec<_>>(),
+    }))
+}
+
+fn result(hit: &Hit, highlight: Highlight, explain: bool) -> Map<String, Value> {
+    let document = &hit.document;
+    let mut out = Map::new();
+    let mut put = |name: &str, value: Value| {
+        out.insert(name.to_owned(), value);
+    };
+    put("document_id", document.id.into());
+    put("source_type", document.source_type.as_str().into());
+    put("title", document.title.clone().into());
+    put("url", document.url.clone().into());
+    put("project_path", document.project_path.clone().into());
+    put("author", document.author.clone().into());
+    put("created_at", document.created_at.map(clock::rfc3339).into());
+    put("updated_at", document.updated_at.map(clock::rfc3339).into());
+    put("score", rounded(hit.score).into());
+    put("relevance", rounded(hit.relevance).into());
+    put("snippet", snippet(hit, highlight).into());
+    // Offsets are characters of the plain text; with marks in it they would point elsewhere.
+    let offsets = if highlight == Highlight::None { hit.snippet.highlights.as_slice() } else { &[] };
+    put("highlights", json!(offsets));
+    put("labels", json!(document.labels));
+    put("paths", json!(document.paths));
+    put("iid", document.iid.into());
+    put("state", document.state.clone().into());
+    put("reference", reference(hit).into());
+    if explain {
+        let explain = &hit.explain;
+        put(
+            "explain",
+            json!({
+                "fts_rank": explain.fts_rank,
+                "vector_rank": null,
+                "rrf_score": explain.fts_rank.map(rrf),
+                "bm25": explain.bm25,
+                "pinned": explain.pinned,
+                "matched_terms": explain.matched,
+            }),
+        );
+    }
+    out
+}
+
+/// What the rank alone would be worth in reciprocal rank fusion (k = 60).
+fn rrf(rank: usize) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
+    let rank = rank as f64;
+    1.0 / (60.0 + rank)
+}
+
+/// Six decimals are enough to tell results apart.
+fn rounded(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
+}
+
+/// The answer's `meta`.
+pub(super) fn meta(request: &Request, answer: &Answer) -> Map<String, Value> {
+    let stages: Vec<Value> = answer
+        .stages
+        .iter()
+        .map(|stage| {
+            json!({
+                "name": stage.name,
+                "status": stage.status.as_str(),
+                "elapsed_ms": (stage.elapsed.as_secs_f64() * 1e6).round() / 1e3,
+            })
+        })
+        .collect();
+    let shown = request.offset.saturating_add(answer.hits.len());
+    let Value::Object(meta) = json!({
+        "pipeline": stages,
+        "total_relation": if answer.total.exact { "eq" } else { "gte" },
+        "limit": request.limit,
+        "offset": request.offset,
+        "has_more": shown < answer.total.count,
+        "documents_indexed": answer.corpus,
+        "terms": answer.terms.iter().map(|term| json!({
+            "text": term.text,
+            "documents": term.documents,
+            "used": term.used,
+        })).collect::<Vec<_>>(),
+    }) else {
+        return Map::new();
+    };
+    meta
+}

@@ -1,0 +1,259 @@
+//! `lore show`: a stored thread as text.
+
+use std::io;
+
+use serde::Serialize;
+
+use super::query::ScopeArgs;
+use super::{App, Human};
+use crate::clock;
+use crate::content::{ItemRef, ItemType};
+use crate::error::{Error, ErrorKind, Result};
+use crate::search::filter::Scope;
+use crate::search::literal::{self, Reference};
+use crate::search::snippet::printable;
+use crate::store::ReadTx;
+use crate::store::show::{self as sql, Candidate, Item, StoredNote};
+
+/// Near numbers that are named when an item is not there.
+const NEAR: i64 = 3;
+
+/// Show a stored thread as text.
+#[derive(Debug, clap::Args)]
+pub struct ShowArgs {
+    /// What to show: group/project#12, group/project!34, #12, !34, or the address of an item
+    #[arg(value_name = "REF")]
+    reference: String,
+    /// Show GitLab's own notes too (labels changed, mentioned in, …)
+    #[arg(long)]
+    system: bool,
+    #[command(flatten)]
+    scope: ScopeArgs,
+}
+
+#[derive(Serialize)]
+struct Thread {
+    reference: String,
+    source_type: &'static str,
+    project_path: String,
+    iid: i64,
+    title: String,
+    state: String,
+    draft: bool,
+    author: Option<String>,
+    created_at: String,
+    updated_at: String,
+    url: Option<String>,
+    milestone: Option<String>,
+    labels: Vec<String>,
+    assignees: Vec<String>,
+    source_branch: Option<String>,
+    target_branch: Option<String>,
+    description: Option<String>,
+    notes: Vec<Note>,
+}
+
+#[derive(Serialize)]
+struct Note {
+    /// Number of its thread, from 1.
+    thread: usize,
+    author: Option<String>,
+    created_at: String,
+    system: bool,
+    internal: bool,
+    resolved: bool,
+    path: Option<String>,
+    line: Option<i64>,
+    body: String,
+}
+
+/// Runs `lore show`.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for a reference that cannot be read or means several items,
+/// [`ErrorKind::ReferenceNotFound`] when it is not stored or may not be seen.
+pub fn run(args: &ShowArgs, app: &mut App) -> Result<()> {
+    let reference = literal::reference(args.reference.trim()).ok_or_else(|| {
+        Error::usage(format!("{:?} is no reference", args.reference))
+            .hint("write group/project#12 for an issue, group/project!34 for a merge request, or its address")
+    })?;
+    let scope = args.scope.resolve(app)?;
+    let store = app.open_read_only()?;
+    let thread = store.read(|tx| {
+        let candidate = find(tx, &reference, &args.reference, &scope)?;
+        let item = sql::item(tx, reference.item_type, candidate.item_id)?;
+        let notes = sql::notes(tx, reference.item_type, candidate.item_id)?;
+        Ok(thread(&reference, candidate, item, notes, args.system, &scope))
+    })?;
+    app.reply(&thread, |out| write(out, &thread))
+}
+
+/// The one item that a reference means.
+fn find(tx: &ReadTx<'_>, reference: &Reference, shown: &str, scope: &Scope) -> Result<Candidate> {
+    let visible = |candidate: &Candidate| {
+        scope.allows(&candidate.project_path) && (scope.include_restricted || !candidate.confidential)
+    };
+    let mut found: Vec<Candidate> = sql::candidates(tx, reference.item_type, reference.iid)?
+        .into_iter()
+        .filter(|candidate| reference.may_mean(&candidate.project_path) && visible(candidate))
+        .collect();
+    if let Some(exact) = found
+        .iter()
+        .position(|candidate| reference.project.as_deref() == Some(candidate.project_path.as_str()))
+    {
+        return Ok(found.swap_remove(exact));
+    }
+    if found.len() > 1 {
+        let all: Vec<String> = found.iter().map(|candidate| name(reference.item_type, candidate)).collect();
+        return Err(Error::usage(format!("{shown} means several items: {}", all.join(", ")))
+            .hint("write the project's whole path in front"));
+    }
+    found.pop().map_or_else(|| Err(not_found(tx, reference, shown, &visible)?), Ok)
+}
+
+/// Says what is near. What may not be seen is as if it were not there.
+fn not_found(
+    tx: &ReadTx<'_>,
+    reference: &Reference,
+    shown: &str,
+    visible: &dyn Fn(&Candidate) -> bool,
+) -> Result<Error> {
+    let mut error = Error::new(ErrorKind::ReferenceNotFound, format!("{shown} is not stored"));
+    let mut near = Vec::new();
+    for project in crate::store::search::projects(tx)? {
+        if reference.project.is_some() && reference.may_mean(&project.path) {
+            near.extend(sql::nearest(tx, &project.path, reference.item_type, reference.iid, NEAR)?);
+        }
+    }
+    near.retain(|candidate| visible(candidate));
+    for candidate in near.iter().take(5) {
+        let title = printable(&candidate.title);
+        error = error.hint(format!("near: {} {title}", name(reference.item_type, candidate)));
+    }
+    if near.is_empty() {
+        error = error.hint("`lore query` finds items by their words; `lore run sync` brings new ones in");
+    }
+    Ok(error.hint("confidential items are shown with --include-confidential, inside the scope"))
+}
+
+fn name(item_type: ItemType, candidate: &Candidate) -> String {
+    ItemRef { project_path: candidate.project_path.clone(), item_type, iid: candidate.iid }.to_string()
+}
+
+fn thread(
+    reference: &Reference,
+    candidate: Candidate,
+    item: Item,
+    notes: Vec<StoredNote>,
+    system: bool,
+    scope: &Scope,
+) -> Thread {
+    let mut threads: Vec<i64> = Vec::new();
+    let shown = notes
+        .into_iter()
+        .filter(|note| (system || !note.system) && (scope.include_restricted || !note.internal))
+        .map(|note| {
+            if threads.last() != Some(&note.discussion_id) {
+                threads.push(note.discussion_id);
+            }
+            let (path, line) = note.position.map_or((None, None), |(path, line)| (Some(path), line));
+            Note {
+                thread: threads.len(),
+                author: note.author,
+                created_at: clock::rfc3339(note.created_at),
+                system: note.system,
+                internal: note.internal,
+                resolved: note.resolved,
+                path,
+                line,
+                body: note.body,
+            }
+        })
+        .collect();
+    let (source_branch, target_branch) = item.branches.unzip();
+    Thread {
+        reference: name(reference.item_type, &candidate),
+        source_type: reference.item_type.as_str(),
+        project_path: candidate.project_path,
+        iid: candidate.iid,
+        title: item.title,
+        state: item.state,
+        draft: item.draft,
+        author: item.author,
+        created_at: clock::rfc3339(item.created_at),
+        updated_at: clock::rfc3339(item.updated_at),
+        url: item.url,
+        milestone: item.milestone,
+        labels: item.labels,
+        assignees: item.assignees,
+        source_branch,
+        target_branch,
+        description: item.description,
+        notes: shown,
+    }
+}
+
+fn write(out: &mut Human<'_>, thread: &Thread) -> io::Result<()> {
+    let title = out.paint("1", &printable(&thread.title));
+    out.line(format!("{} {title}", out.paint("36", &thread.reference)))?;
+    let draft = if thread.draft { " · draft" } else { "" };
+    let author = printable(thread.author.as_deref().unwrap_or("unknown"));
+    out.line(format!("{}{draft} · @{author} · {}", thread.state, day(&thread.created_at)))?;
+    for (label, values) in [
+        ("Labels", thread.labels.join(", ")),
+        ("Milestone", thread.milestone.clone().unwrap_or_default()),
+        ("Assignees", thread.assignees.join(", ")),
+    ] {
+        if !values.is_empty() {
+            out.line(format!("{label}: {}", printable(&values)))?;
+        }
+    }
+    if let (Some(source), Some(target)) = (&thread.source_branch, &thread.target_branch) {
+        out.line(format!("Source: {} -> {}", printable(source), printable(target)))?;
+    }
+    if let Some(url) = &thread.url {
+        out.line(out.paint("2", &printable(url)))?;
+    }
+    if let Some(description) = thread.description.as_deref().filter(|text| !text.trim().is_empty()) {
+        out.line("")?;
+        text(out, description, "")?;
+    }
+    let mut last = 0;
+    for note in &thread.notes {
+        out.line("")?;
+        let answer = note.thread == last;
+        last = note.thread;
+        let indent = if answer { "    " } else { "" };
+        let mut head = format!(
+            "@{} ({})",
+            printable(note.author.as_deref().unwrap_or("unknown")),
+            day(&note.created_at)
+        );
+        if let Some(path) = note.path.as_deref().filter(|_| !answer) {
+            let line = note.line.map_or_else(String::new, |line| format!(":{line}"));
+            head.push_str(&format!(" on {}{line}", printable(path)));
+        }
+        for (is, word) in [(note.internal, "internal"), (note.system, "system"), (note.resolved, "resolved")]
+        {
+            if is {
+                head.push_str(&format!(" [{word}]"));
+            }
+        }
+        out.line(format!("{indent}{}", out.paint("1", &format!("{head}:"))))?;
+        text(out, &note.body, indent)?;
+    }
+    Ok(())
+}
+
+/// Writes a text of several lines without what would steer a terminal.
+fn text(out: &mut Human<'_>, text: &str, indent: &str) -> io::Result<()> {
+    for line in text.trim_end().lines() {
+        out.line(format!("{indent}{}", printable(&line.replace('\t', "    "))))?;
+    }
+    Ok(())
+}
+
+/// The day of an RFC 3339 time.
+fn day(time: &str) -> &str {
+    time.split('T').next().unwrap_or(time)
+}

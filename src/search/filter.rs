@@ -1,0 +1,175 @@
+//! From what a query asks for to the one filter that every stage obeys: names of projects
+//! become ids, and the scope cuts away what may not be seen.
+
+use super::literal::is_tail;
+use super::wanted::Wanted;
+use crate::content::filter::Filter;
+use crate::error::{Error, Result};
+use crate::store::search::KnownProject;
+
+/// What a query may see.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Patterns of project paths (`group/app`, `group/*`, `*`); absent: all projects.
+    pub projects: Option<Vec<String>>,
+    /// Whether confidential items and internal notes may be seen.
+    pub include_restricted: bool,
+}
+
+impl Scope {
+    /// Whether a project may be seen.
+    pub fn allows(&self, path: &str) -> bool {
+        self.projects.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| matches(pattern, path)))
+    }
+}
+
+/// Whether a pattern means a project: its whole path, or everything below `group/*`.
+pub fn matches(pattern: &str, path: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some("") => true,
+        Some(front) if front.ends_with('/') => path.starts_with(front),
+        Some(_) | None => pattern == path,
+    }
+}
+
+/// Resolves what was asked for inside a scope.
+///
+/// A project that is not known matches nothing and gives a warning that names the nearest known one: a script that asks about a project
+/// before its first sync gets an empty list, not a failure.
+///
+/// # Errors
+/// [`ErrorKind::Usage`](crate::error::ErrorKind::Usage) when the last part of a path means
+/// several projects.
+pub fn resolve(
+    wanted: &Wanted,
+    scope: &Scope,
+    known: &[KnownProject],
+    warnings: &mut Vec<String>,
+) -> Result<Filter> {
+    let visible: Vec<&KnownProject> = known.iter().filter(|project| scope.allows(&project.path)).collect();
+    let mut projects = scope.projects.is_some().then(|| visible.iter().map(|project| project.id).collect());
+    if !wanted.projects.is_empty() {
+        let mut ids = Vec::new();
+        for name in &wanted.projects {
+            ids.extend(named(name, &visible, warnings)?);
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        projects = Some(ids);
+    }
+    Ok(Filter {
+        projects,
+        types: wanted.types.clone(),
+        authors: wanted.authors.clone(),
+        labels: wanted.labels.clone(),
+        paths: wanted.paths.clone(),
+        states: wanted.states.clone(),
+        milestone: wanted.milestone.clone(),
+        assignee: wanted.assignee.clone(),
+        created_from: wanted.created_from,
+        created_to: wanted.created_to,
+        updated_from: wanted.updated_from,
+        draft: wanted.draft,
+        confidential: wanted.confidential,
+        include_restricted: scope.include_restricted,
+    })
+}
+
+/// The projects that a name means among those that may be seen.
+fn named(name: &str, visible: &[&KnownProject], warnings: &mut Vec<String>) -> Result<Vec<i64>> {
+    let exact: Vec<i64> =
+        visible.iter().filter(|project| matches(name, &project.path)).map(|project| project.id).collect();
+    if !exact.is_empty() {
+        return Ok(exact);
+    }
+    let tails: Vec<&&KnownProject> = visible.iter().filter(|project| is_tail(&project.path, name)).collect();
+    let mut paths: Vec<&str> = tails.iter().map(|project| project.path.as_str()).collect();
+    paths.dedup();
+    if paths.len() > 1 {
+        return Err(Error::usage(format!("{name:?} means several projects: {}", paths.join(", ")))
+            .hint("write the whole path, or group/* for all of a group"));
+    }
+    if tails.is_empty() {
+        warnings.push(unknown(name, visible));
+    }
+    Ok(tails.iter().map(|project| project.id).collect())
+}
+
+fn unknown(name: &str, visible: &[&KnownProject]) -> String {
+    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_lowercase();
+    let near = visible
+        .iter()
+        .map(|project| {
+            let whole =
+                strsim::normalized_damerau_levenshtein(&name.to_lowercase(), &project.path.to_lowercase());
+            let tail = strsim::normalized_damerau_levenshtein(&last(name), &last(&project.path));
+            (whole.max(tail), project.path.as_str())
+        })
+        .filter(|(similarity, _)| *similarity >= 0.6)
+        .max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(a.1)));
+    match near {
+        Some((_, path)) => format!("no project {name:?} is stored; did you mean {path}?"),
+        None if visible.is_empty() => format!("no project {name:?} is stored"),
+        None => {
+            let some: Vec<&str> = visible.iter().take(5).map(|project| project.path.as_str()).collect();
+            format!("no project {name:?} is stored; known are {}", some.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Vec<KnownProject> {
+        [(1, "group/app"), (2, "group/lib"), (3, "other/app"), (4, "groupie/x")]
+            .into_iter()
+            .map(|(id, path)| KnownProject { id, path: path.to_owned() })
+            .collect()
+    }
+
+    fn ids(names: &[&str], scope: &Scope) -> (Option<Vec<i64>>, Vec<String>) {
+        let wanted =
+            Wanted { projects: names.iter().map(|name| (*name).to_owned()).collect(), ..Wanted::default() };
+        let mut warnings = Vec::new();
+        let filter = resolve(&wanted, scope, &known(), &mut warnings).unwrap();
+        (filter.projects, warnings)
+    }
+
+    #[test]
+    fn projects_are_named_by_path_group_or_tail() {
+        let all = Scope::default();
+        assert_eq!(ids(&["group/app"], &all).0, Some(vec![1]));
+        assert_eq!(ids(&["group/*"], &all).0, Some(vec![1, 2]));
+        assert_eq!(ids(&["lib"], &all).0, Some(vec![2]));
+        assert_eq!(ids(&["lib", "other/app"], &all).0, Some(vec![2, 3]));
+        assert_eq!(ids(&[], &all).0, None);
+    }
+
+    #[test]
+    fn a_tail_that_means_several_projects_is_refused() {
+        let wanted = Wanted { projects: vec!["app".to_owned()], ..Wanted::default() };
+        let error = resolve(&wanted, &Scope::default(), &known(), &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("group/app, other/app"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_project_matches_nothing_and_says_which_is_near() {
+        let (projects, warnings) = ids(&["group/ap"], &Scope::default());
+        assert_eq!(projects, Some(vec![]));
+        assert!(warnings[0].contains("did you mean group/app?"), "{warnings:?}");
+    }
+
+    #[test]
+    fn nothing_outside_the_scope_is_reached_or_named() {
+        let scope = Scope { projects: Some(vec!["group/*".to_owned()]), include_restricted: false };
+        assert_eq!(ids(&[], &scope).0, Some(vec![1, 2]));
+        let (projects, warnings) = ids(&["other/app"], &scope);
+        assert_eq!(projects, Some(vec![]));
+        assert!(!warnings[0].contains("mean other/app"), "{warnings:?}");
+        assert_eq!(ids(&["*"], &scope).0, Some(vec![1, 2]));
+        assert_eq!(ids(&["app"], &scope).0, Some(vec![1]), "the other app is not seen");
+        let nothing = Scope { projects: Some(vec![]), include_restricted: true };
+        assert_eq!(ids(&[], &nothing).0, Some(vec![]));
+    }
+}

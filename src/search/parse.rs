@@ -1,0 +1,326 @@
+//! Reads a query as people type it. Total: any text gives a query, or an error that says
+//! what is accepted; never a syntax error of the index.
+//!
+//! Free words are alternatives. `"a phrase"`, `+word` and `word*` must match, `-word` must
+//! not. `label:bug` and its kin are filters; an unknown `name:value` is text. A token after a
+//! dash that reads as an option of a command (`-DWITH_SSL`) is text, and so is `-word` when
+//! nothing else is asked for.
+
+use std::collections::BTreeSet;
+
+use super::literal::{self, Reference};
+use super::wanted::{OPERATORS, Wanted};
+use super::words::{is_word_char, words};
+use crate::clock::Millis;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Distinct words that one query may hold; more are left out with a warning.
+pub const MAX_WORDS: usize = 64;
+
+/// Characters of a query that are read.
+const MAX_CHARS: usize = 65_536;
+
+/// Characters of one word: longer ones are no words, and no document is found by them.
+const MAX_WORD_CHARS: usize = 256;
+
+/// A query that was read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Query {
+    /// Alternatives, in order, repeats kept, stop words among them.
+    pub words: Vec<String>,
+    /// How many of `words` stand in the first line.
+    pub first_line: usize,
+    /// Alternatives of several words that were written as one.
+    pub literals: Vec<String>,
+    /// Alternatives that are the beginning of a commit hash.
+    pub hashes: Vec<String>,
+    /// What must match.
+    pub required: Vec<Clause>,
+    /// What must not match.
+    pub excluded: Vec<Clause>,
+    /// Items that are named.
+    pub references: Vec<Reference>,
+    /// Filters.
+    pub wanted: Wanted,
+    /// The tokens as they were written, without operators, for terms that are made of them.
+    pub tokens: Vec<String>,
+    /// What was read otherwise than it was written.
+    pub warnings: Vec<String>,
+}
+
+/// Something that matches or does not.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Clause {
+    /// A word, or several one after the other.
+    Phrase(String),
+    /// Words that begin so.
+    Prefix(String),
+}
+
+impl Query {
+    /// Whether there is text to search for.
+    pub fn has_text(&self) -> bool {
+        !(self.words.is_empty()
+            && self.literals.is_empty()
+            && self.hashes.is_empty()
+            && self.required.is_empty())
+    }
+}
+
+/// Reads a query. `flags` are the conditions given beside the text.
+///
+/// # Errors
+/// [`ErrorKind::NoUsableTokens`] when there is neither a word nor a filter;
+/// [`ErrorKind::InvalidEnumValue`] or [`ErrorKind::Usage`] for a bad value of an operator.
+pub fn parse(text: &str, flags: Wanted, now: Millis) -> Result<Query> {
+    let mut reader = Reader { query: Query { wanted: flags, ..Query::default() }, ..Reader::default() };
+    let cut: String = text.chars().take(MAX_CHARS).collect();
+    if cut.len() < text.len() {
+        reader.query.warnings.push(format!("only the first {MAX_CHARS} characters of the query were read"));
+    }
+    for (line, tokens) in cut.lines().filter(|line| !line.trim().is_empty()).map(tokens).enumerate() {
+        for token in tokens {
+            reader.token(&token, now)?;
+        }
+        if line == 0 {
+            reader.query.first_line = reader.query.words.len();
+        }
+    }
+    reader.finish()
+}
+
+/// A piece of a line: what stands before a quoted part, and that part.
+#[derive(Debug, Default, PartialEq)]
+struct Token {
+    bare: String,
+    quoted: Option<String>,
+}
+
+/// Cuts a line at white space and at quotation marks. A mark without its partner is a space.
+fn tokens(line: &str) -> Vec<Token> {
+    let mut out = Vec::new();
+    let mut current = Token::default();
+    let mut rest = line.chars();
+    while let Some(c) = rest.next() {
+        let ends_bare = c.is_whitespace() || c.is_control();
+        if !ends_bare && !matches!(c, '"' | '“' | '”') {
+            current.bare.push(c);
+            continue;
+        }
+        let opens = !ends_bare && opens_quote(&current.bare);
+        let quoted: Option<String> = opens.then(|| closed_part(rest.as_str())).flatten();
+        if let Some(quoted) = quoted {
+            for _ in 0..=quoted.chars().count() {
+                rest.next();
+            }
+            current.quoted = Some(quoted);
+        }
+        if current != Token::default() {
+            out.push(std::mem::take(&mut current));
+        }
+    }
+    if current != Token::default() {
+        out.push(current);
+    }
+    out
+}
+
+/// A mark inside a word (`5"`, `a"b`) opens nothing.
+fn opens_quote(bare: &str) -> bool {
+    matches!(bare, "" | "+" | "-") || bare.ends_with(':')
+}
+
+/// The text up to the closing mark.
+fn closed_part(rest: &str) -> Option<String> {
+    let end = rest.find(['"', '“', '”'])?;
+    Some(rest.split_at_checked(end)?.0.to_owned())
+}
+
+#[derive(Default)]
+struct Reader {
+    query: Query,
+    seen: BTreeSet<String>,
+    left_out: usize,
+    too_long: bool,
+    /// Words after a dash, in case nothing else is asked for.
+    dashed: Vec<String>,
+}
+
+impl Reader {
+    fn token(&mut self, token: &Token, now: Millis) -> Result<()> {
+        let bare = token.bare.as_str();
+        if let Some((name, value)) = bare.split_once(':') {
+            let value = token.quoted.as_deref().filter(|_| value.is_empty()).unwrap_or(value);
+            let name = name.to_lowercase();
+            if OPERATORS.contains(&name.as_str()) && !value.trim().is_empty() {
+                return self.query.wanted.set(&name, value, &format!("{name}:"), now);
+            }
+        }
+        if let Some(quoted) = &token.quoted {
+            self.add_text(bare);
+            self.add_text(quoted);
+            match bare {
+                "-" => self.exclude(quoted),
+                "+" | "" => self.require(quoted),
+                _ => {
+                    self.plain(bare);
+                    self.require(quoted);
+                }
+            }
+            return Ok(());
+        }
+        if let Some(rest) = bare.strip_prefix('+').filter(|rest| rest.starts_with(is_word_char)) {
+            self.add_text(rest);
+            self.require(rest);
+            return Ok(());
+        }
+        if let Some(rest) = bare.strip_prefix('-').filter(|rest| !literal::is_option(rest)) {
+            self.exclude(rest);
+            return Ok(());
+        }
+        self.add_text(bare);
+        self.plain(bare);
+        Ok(())
+    }
+
+    fn add_text(&mut self, text: &str) {
+        for token in text.split_whitespace() {
+            let tokens = &mut self.query.tokens;
+            if tokens.len() < MAX_WORDS && !tokens.iter().any(|known| known == token) {
+                tokens.push(token.to_owned());
+            }
+        }
+    }
+
+    /// `text*` is a prefix, anything else a phrase; nothing when there is no word in it.
+    fn clause(&mut self, text: &str) -> Option<Clause> {
+        let prefix = text.strip_suffix('*').filter(|front| front.ends_with(is_word_char));
+        let body = prefix.unwrap_or(text);
+        let parts: Vec<&str> = words(body).take(MAX_WORDS).collect();
+        if parts.is_empty() || parts.iter().any(|part| part.chars().nth(MAX_WORD_CHARS).is_some()) {
+            self.too_long |= !parts.is_empty();
+            return None;
+        }
+        let joined = parts.join(" ");
+        Some(if prefix.is_some() { Clause::Prefix(joined) } else { Clause::Phrase(joined) })
+    }
+
+    fn require(&mut self, text: &str) {
+        let Some(clause) = self.clause(text) else { return };
+        if self.query.required.len() < MAX_WORDS && !self.query.required.contains(&clause) {
+            self.query.required.push(clause);
+        }
+    }
+
+    fn exclude(&mut self, text: &str) {
+        let Some(clause) = self.clause(text) else { return };
+        if self.query.excluded.len() < MAX_WORDS && !self.query.excluded.contains(&clause) {
+            self.query.excluded.push(clause);
+            self.dashed.push(text.to_owned());
+        }
+    }
+
+    /// Free text: its words, and what it is when it is a literal.
+    fn plain(&mut self, token: &str) {
+        let inner = token.trim_matches(|c: char| {
+            matches!(c, '.' | ',' | ';' | '?' | '(' | ')' | '\'' | '`' | '*' | '<' | '>')
+        });
+        let inner = inner.trim_end_matches(['!', ':']);
+        if token.ends_with('*') && !token.ends_with("**") && words(inner).nth(1).is_none() {
+            return self.require(token);
+        }
+        if let Some(reference) = literal::reference(inner) {
+            return self.reference(inner, reference);
+        }
+        if literal::is_hash(inner) {
+            self.push_once(|query| &mut query.hashes, inner);
+            return;
+        }
+        if let Some(numbers) = literal::version(inner) {
+            let joined = words(numbers).collect::<Vec<_>>().join(" ");
+            self.push_once(|query| &mut query.literals, &joined);
+            self.push_once(|query| &mut query.literals, &format!("v{joined}"));
+            return;
+        }
+        let compound = literal::is_compound(inner);
+        if compound {
+            let joined = words(inner).take(MAX_WORDS).collect::<Vec<_>>().join(" ");
+            if !joined.split(' ').any(|part| part.chars().nth(MAX_WORD_CHARS).is_some()) {
+                self.push_once(|query| &mut query.literals, &joined);
+            }
+        }
+        for word in words(token) {
+            if compound && word.chars().nth(1).is_none() {
+                continue;
+            }
+            self.word(word);
+        }
+    }
+
+    fn reference(&mut self, token: &str, reference: Reference) {
+        let iid = reference.iid.to_string();
+        if reference.project.is_none() {
+            self.word(&iid);
+        } else {
+            let parts: Vec<&str> = words(token).collect();
+            let tail = if token.contains("://") { parts.get(parts.len().saturating_sub(2)..) } else { None };
+            let joined = tail.unwrap_or(&parts).join(" ");
+            self.push_once(|query| &mut query.literals, &joined);
+        }
+        if self.query.references.len() < MAX_WORDS && !self.query.references.contains(&reference) {
+            self.query.references.push(reference);
+        }
+    }
+
+    fn push_once(&mut self, list: impl Fn(&mut Query) -> &mut Vec<String>, text: &str) {
+        let list = list(&mut self.query);
+        if list.len() < MAX_WORDS && !list.iter().any(|known| known == text) {
+            list.push(text.to_owned());
+        }
+    }
+
+    fn word(&mut self, word: &str) {
+        if word.chars().nth(MAX_WORD_CHARS).is_some() {
+            self.too_long = true;
+            return;
+        }
+        let lower = word.to_lowercase();
+        if !self.seen.contains(&lower) {
+            if self.seen.len() >= MAX_WORDS {
+                self.left_out += 1;
+                return;
+            }
+            self.seen.insert(lower.clone());
+        }
+        if self.query.words.len() < MAX_WORDS * 16 {
+            self.query.words.push(lower);
+        }
+    }
+
+    fn finish(mut self) -> Result<Query> {
+        let nothing_else = !self.query.has_text() && self.query.wanted.is_empty();
+        if nothing_else && !self.query.excluded.is_empty() {
+            self.query.excluded.clear();
+            for text in std::mem::take(&mut self.dashed) {
+                self.add_text(&text);
+                self.plain(&text);
+            }
+        }
+        if self.left_out > 0 {
+            self.query.warnings.push(format!(
+                "the query holds more than {MAX_WORDS} different words: the others were left out"
+            ));
+        }
+        if self.too_long {
+            self.query.warnings.push(format!("words of more than {MAX_WORD_CHARS} characters were left out"));
+        }
+        if !self.query.has_text() && self.query.references.is_empty() && self.query.wanted.is_empty() {
+            return Err(Error::new(ErrorKind::NoUsableTokens, "the query holds no word to search for")
+                .hint("ask with words, a quoted phrase, a reference like #12, or a filter like is:open"));
+        }
+        Ok(self.query)
+    }
+}
+
+#[cfg(test)]
+mod tests;

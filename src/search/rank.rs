@@ -1,0 +1,121 @@
+//! From the hits of the retrievers to one list of results. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::store::search::{ItemKey, Scored};
+
+/// BM25 score of a raw expression, whose greatest score is not known, that counts as half
+/// relevant.
+const RAW_HALF: f64 = 8.0;
+
+/// One result.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    /// The document that stands for it.
+    pub(super) id: i64,
+    /// Relative to the best.
+    pub(super) score: f64,
+    /// Absolute, 0 to 1.
+    pub(super) relevance: f64,
+    /// Place among the hits by words, from 1.
+    pub(super) fts_rank: Option<usize>,
+    /// BM25 score.
+    pub(super) bm25: Option<f64>,
+    /// Named by the query.
+    pub(super) pinned: bool,
+}
+
+/// Results in their order, each item or document once.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Ranking {
+    pub(super) entries: Vec<Entry>,
+    /// Whether no further result exists.
+    pub(super) exhausted: bool,
+}
+
+impl Ranking {
+    /// Orders the hits: those that are named first, then by score. With `items` the hits of
+    /// an item are one result, and its best hit stands for it. The order of a longer list of
+    /// hits begins with the order of a shorter one, so that pages never overlap.
+    pub(super) fn new(
+        pinned: &[i64],
+        found: &[Scored],
+        mass: f64,
+        items: Option<&[(i64, ItemKey)]>,
+        exhausted: bool,
+    ) -> Self {
+        let items: Option<BTreeMap<i64, ItemKey>> = items.map(|items| items.iter().copied().collect());
+        let best = found.first().map_or(0.0, |hit| hit.score);
+        let places: BTreeMap<i64, (usize, f64)> =
+            found.iter().enumerate().map(|(at, hit)| (hit.id, (at + 1, hit.score))).collect();
+        let mut seen_items = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        let mut entries = Vec::new();
+        let in_order = pinned.iter().map(|id| (*id, true)).chain(found.iter().map(|hit| (hit.id, false)));
+        for (id, is_pinned) in in_order {
+            let fresh = match &items {
+                Some(items) => items.get(&id).is_some_and(|item| seen_items.insert(*item)),
+                None => true,
+            };
+            if !fresh || !seen.insert(id) {
+                continue;
+            }
+            let place = places.get(&id).copied();
+            let bm25 = place.map(|(_, score)| score);
+            entries.push(Entry {
+                id,
+                score: if is_pinned { 1.0 } else { relative(bm25.unwrap_or(0.0), best) },
+                relevance: if is_pinned { 1.0 } else { relevance(bm25.unwrap_or(0.0), mass) },
+                fts_rank: place.map(|(rank, _)| rank),
+                bm25,
+                pinned: is_pinned,
+            });
+        }
+        Self { entries, exhausted }
+    }
+}
+
+/// Share of the best score. A list without scores (the newest first) has 1 everywhere.
+fn relative(score: f64, best: f64) -> f64 {
+    if best > 0.0 { (score / best).clamp(0.0, 1.0) } else { 1.0 }
+}
+
+/// Share of the greatest score that is possible: low when rare words of the query are
+/// missing, whatever the other results are.
+fn relevance(score: f64, mass: f64) -> f64 {
+    if mass > 0.0 { (score / mass).clamp(0.0, 1.0) } else { score.max(0.0) / (score.max(0.0) + RAW_HALF) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hits(scores: &[(i64, f64)]) -> Vec<Scored> {
+        scores.iter().map(|(id, score)| Scored { id: *id, score: *score }).collect()
+    }
+
+    #[test]
+    fn an_item_is_one_result_and_its_best_hit_stands_for_it() {
+        let item = |item_id| ItemKey { merge_request: false, item_id };
+        let items = [(1, item(10)), (2, item(20)), (3, item(10)), (4, item(20))];
+        let found = hits(&[(3, 4.0), (2, 2.0), (1, 1.0), (4, 0.5)]);
+        let ranking = Ranking::new(&[], &found, 8.0, Some(&items), true);
+        let ids: Vec<i64> = ranking.entries.iter().map(|entry| entry.id).collect();
+        assert_eq!(ids, [3, 2]);
+        assert_eq!(ranking.entries[0].score, 1.0);
+        assert_eq!(ranking.entries[0].relevance, 0.5);
+        assert_eq!(ranking.entries[1].score, 0.5);
+        assert_eq!(Ranking::new(&[], &found, 8.0, None, true).entries.len(), 4);
+    }
+
+    #[test]
+    fn what_is_named_comes_first_and_once() {
+        let found = hits(&[(3, 4.0), (2, 2.0)]);
+        let ranking = Ranking::new(&[2, 9], &found, 8.0, None, true);
+        let ids: Vec<i64> = ranking.entries.iter().map(|entry| entry.id).collect();
+        assert_eq!(ids, [2, 9, 3]);
+        assert_eq!(ranking.entries[0].fts_rank, Some(2));
+        assert_eq!(ranking.entries[1].fts_rank, None);
+        assert!(ranking.entries.is_sorted_by(|a, b| a.score >= b.score));
+    }
+}

@@ -1,0 +1,270 @@
+//! What a query asks for beside its words. Operators (`label:bug`) and flags (`--label bug`)
+//! fill the same structure through the same function.
+
+use crate::clock::{self, Millis};
+use crate::content::SourceType;
+use crate::content::filter::PathFilter;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Conditions as they were asked for; names are not resolved yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Projects: full paths, last parts, or `group/*`; any of them.
+    pub projects: Vec<String>,
+    /// Types; any of them.
+    pub types: Vec<SourceType>,
+    /// Usernames; any of them.
+    pub authors: Vec<String>,
+    /// Labels; all of them.
+    pub labels: Vec<String>,
+    /// Paths; all of them.
+    pub paths: Vec<PathFilter>,
+    /// States; any of them.
+    pub states: Vec<String>,
+    /// Milestone.
+    pub milestone: Option<String>,
+    /// Username of an assignee.
+    pub assignee: Option<String>,
+    /// Created at or after.
+    pub created_from: Option<Millis>,
+    /// Created before.
+    pub created_to: Option<Millis>,
+    /// Updated at or after.
+    pub updated_from: Option<Millis>,
+    /// Drafts only.
+    pub draft: Option<bool>,
+    /// Confidential items only.
+    pub confidential: Option<bool>,
+    /// Words are looked for in titles only.
+    pub in_title: bool,
+}
+
+/// The operators, by name.
+pub const OPERATORS: &[&str] = &[
+    "author",
+    "label",
+    "project",
+    "type",
+    "state",
+    "milestone",
+    "assignee",
+    "path",
+    "is",
+    "after",
+    "before",
+    "updated",
+    "in",
+];
+
+const TYPES: &[&str] = &["issue", "mr", "discussion"];
+const STATES: &[&str] = &["open", "closed", "merged", "locked"];
+const IS: &[&str] = &["open", "closed", "merged", "draft", "confidential"];
+
+/// What a time looks like, for error messages.
+const TIME_FORM: &str = "a day (2024-01-31), an RFC 3339 time, or an age like 12h, 7d, 2w, 3mo, 1y";
+
+impl Wanted {
+    /// Whether anything is asked for.
+    pub fn is_empty(&self) -> bool {
+        Self { in_title: false, ..self.clone() } == Self::default()
+    }
+
+    /// Adds one condition. `shown` is how the user wrote its name (`--type`, `type:`).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidEnumValue`] for a value outside a closed list,
+    /// [`ErrorKind::Usage`] for a time that cannot be read; both name what is accepted.
+    pub fn set(&mut self, name: &str, value: &str, shown: &str, now: Millis) -> Result<()> {
+        let value = value.trim();
+        match name {
+            "author" => self.authors.push(username(value)),
+            "label" => self.labels.push(value.to_owned()),
+            "project" => self.projects.push(value.trim_matches('/').to_owned()),
+            "type" => {
+                self.types.push(SourceType::parse_alias(value).ok_or_else(|| invalid(shown, value, TYPES))?);
+            }
+            "state" => {
+                self.states.push(state(value).ok_or_else(|| invalid(shown, value, STATES))?.to_owned());
+            }
+            "milestone" => self.milestone = Some(value.trim_start_matches('%').to_owned()),
+            "assignee" => self.assignee = Some(username(value)),
+            "path" => self.paths.push(PathFilter::parse(value)),
+            "after" => self.created_from = Some(time(value, shown, now)?),
+            "before" => self.created_to = Some(time(value, shown, now)?),
+            "updated" => self.updated_from = Some(time(value, shown, now)?),
+            "in" => match value.to_lowercase().as_str() {
+                "title" => self.in_title = true,
+                _ => return Err(invalid(shown, value, &["title"])),
+            },
+            "is" => match value.to_lowercase().as_str() {
+                "draft" => self.draft = Some(true),
+                "confidential" => self.confidential = Some(true),
+                "locked" => return Err(invalid(shown, value, IS)),
+                other => self.states.push(state(other).ok_or_else(|| invalid(shown, value, IS))?.to_owned()),
+            },
+            _ => return Err(Error::internal(format!("operator {name} is in the list but not known"))),
+        }
+        Ok(())
+    }
+}
+
+impl Wanted {
+    /// Each condition that could be left out, as it could be typed, with what remains.
+    pub fn each_left_out(&self) -> Vec<(String, Self)> {
+        let mut out = Vec::new();
+        let mut without = |shown: String, change: &dyn Fn(&mut Self)| {
+            let mut rest = self.clone();
+            change(&mut rest);
+            out.push((shown, rest));
+        };
+        let any_of = |name: &str, values: &[String]| format!("{name}:{}", values.join(&format!(" {name}:")));
+        if !self.projects.is_empty() {
+            without(any_of("project", &self.projects), &|rest| rest.projects.clear());
+        }
+        if !self.types.is_empty() {
+            let names: Vec<String> = self.types.iter().map(|kind| kind.as_str().to_owned()).collect();
+            without(any_of("type", &names), &|rest| rest.types.clear());
+        }
+        if !self.authors.is_empty() {
+            without(any_of("author", &self.authors), &|rest| rest.authors.clear());
+        }
+        for (at, label) in self.labels.iter().enumerate() {
+            without(format!("label:{label}"), &|rest| drop(rest.labels.remove(at)));
+        }
+        for (at, path) in self.paths.iter().enumerate() {
+            let (PathFilter::Exact(text) | PathFilter::Below(text)) = path;
+            without(format!("path:{text}"), &|rest| drop(rest.paths.remove(at)));
+        }
+        if !self.states.is_empty() {
+            without(any_of("state", &self.states), &|rest| rest.states.clear());
+        }
+        if let Some(milestone) = &self.milestone {
+            without(format!("milestone:{milestone}"), &|rest| rest.milestone = None);
+        }
+        if let Some(assignee) = &self.assignee {
+            without(format!("assignee:{assignee}"), &|rest| rest.assignee = None);
+        }
+        if let Some(from) = self.created_from {
+            without(format!("after:{}", clock::day(from)), &|rest| rest.created_from = None);
+        }
+        if let Some(to) = self.created_to {
+            without(format!("before:{}", clock::day(to)), &|rest| rest.created_to = None);
+        }
+        if let Some(from) = self.updated_from {
+            without(format!("updated:{}", clock::day(from)), &|rest| rest.updated_from = None);
+        }
+        if self.draft.is_some() {
+            without("is:draft".to_owned(), &|rest| rest.draft = None);
+        }
+        if self.confidential.is_some() {
+            without("is:confidential".to_owned(), &|rest| rest.confidential = None);
+        }
+        if self.in_title {
+            without("in:title".to_owned(), &|rest| rest.in_title = false);
+        }
+        out
+    }
+}
+
+fn username(value: &str) -> String {
+    value.trim_start_matches('@').to_owned()
+}
+
+/// GitLab's word for a state.
+fn state(value: &str) -> Option<&'static str> {
+    match value.to_lowercase().as_str() {
+        "open" | "opened" => Some("opened"),
+        "closed" => Some("closed"),
+        "merged" => Some("merged"),
+        "locked" => Some("locked"),
+        _ => None,
+    }
+}
+
+fn invalid(shown: &str, value: &str, accepted: &[&str]) -> Error {
+    let mut error =
+        Error::new(ErrorKind::InvalidEnumValue, format!("{shown} cannot be {:?}", shorten(value)))
+            .hint(format!("accepted: {}", accepted.join(", ")))
+            .details(serde_json::json!({ "accepted": accepted }));
+    let near = accepted.iter().find(|known| strsim::levenshtein(known, &value.to_lowercase()) <= 2);
+    if let Some(near) = near {
+        error = error.hint(format!("did you mean {near}?"));
+    }
+    error
+}
+
+fn shorten(value: &str) -> String {
+    let mut text: String = value.chars().take(60).collect();
+    if value.chars().nth(60).is_some() {
+        text.push('…');
+    }
+    text
+}
+
+/// Reads a point in time: a day, a time, or an age before `now`.
+fn time(value: &str, shown: &str, now: Millis) -> Result<Millis> {
+    clock::parse_time(value).or_else(|| age(value).and_then(|age| now.checked_sub(age))).ok_or_else(|| {
+        Error::usage(format!("{shown} cannot be {:?}", shorten(value))).hint(format!("write {TIME_FORM}"))
+    })
+}
+
+/// Reads an age in milliseconds.
+fn age(value: &str) -> Option<Millis> {
+    const HOUR: Millis = 3_600_000;
+    let digits = value.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = value.split_at_checked(digits)?;
+    let unit = match unit.to_lowercase().as_str() {
+        "h" => HOUR,
+        "d" => 24 * HOUR,
+        "w" => 7 * 24 * HOUR,
+        "mo" => 30 * 24 * HOUR,
+        "y" => 365 * 24 * HOUR,
+        _ => return None,
+    };
+    number.parse::<Millis>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(name: &str, value: &str) -> Result<Wanted> {
+        let mut wanted = Wanted::default();
+        wanted.set(name, value, &format!("{name}:"), 1_000_000_000_000)?;
+        Ok(wanted)
+    }
+
+    #[test]
+    fn every_operator_is_known() {
+        for name in OPERATORS {
+            if let Err(error) = set(name, "x") {
+                assert_ne!(error.kind(), ErrorKind::Internal, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn times_are_days_times_or_ages() {
+        assert_eq!(set("after", "1970-01-02").unwrap().created_from, Some(86_400_000));
+        assert_eq!(set("after", "7d").unwrap().created_from, Some(1_000_000_000_000 - 7 * 86_400_000));
+        assert_eq!(set("updated", "2w").unwrap().updated_from, Some(1_000_000_000_000 - 14 * 86_400_000));
+        for bad in
+            ["yesterday", "7", "d", "-7d", "99999999999999999999d", "9223372036854775807y", "2024-13-01"]
+        {
+            let error = set("before", bad).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage, "{bad}");
+            assert!(error.hints().iter().any(|hint| hint.contains("7d")), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_value_outside_the_list_names_the_accepted_ones() {
+        let error = set("type", "isue").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidEnumValue);
+        assert!(error.hints().iter().any(|hint| hint.contains("issue, mr, discussion")));
+        assert!(error.hints().iter().any(|hint| hint == "did you mean issue?"));
+        assert_eq!(set("is", "open").unwrap().states, ["opened"]);
+        assert_eq!(set("type", "MRs").unwrap().types, [SourceType::MergeRequest]);
+        assert_eq!(set("author", "@alice").unwrap().authors, ["alice"]);
+    }
+}
