@@ -337,6 +337,11 @@ fn retry_delay(
         return None;
     }
     let asked = Duration::from_millis(u64::try_from(error.retry_after().unwrap_or(0)).unwrap_or(0));
+    if asked > step.retry.backoff.max {
+        // A server that wants to be left alone for longer than the job waits at most: the
+        // next run is the better retry.
+        return None;
+    }
     let wait = step.retry.backoff.delay(attempt, backoff::random()).max(asked);
     let room = deadline.is_none_or(|deadline| Instant::now() + wait < deadline);
     room.then_some(wait)

@@ -48,9 +48,10 @@ const PROGRESS_OPS: std::ffi::c_int = 20_000;
 pub struct Store {
     path: PathBuf,
     options: OpenOptions,
-    /// Absent when the database is opened for reading only.
-    writer: Option<Mutex<Handle>>,
     readers: Mutex<Vec<Handle>>,
+    /// Absent when the database is opened for reading only. Declared after the readers, so
+    /// that it is closed last: only a writer folds the write-ahead log back when it closes.
+    writer: Option<Mutex<Handle>>,
     fence: Mutex<Option<Fence>>,
 }
 
