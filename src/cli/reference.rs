@@ -354,8 +354,8 @@ Places, a later one wins key by key; lists are replaced whole:
 3. `$XDG_CONFIG_HOME/lore/lore.toml`, or `~/.config/lore/lore.toml`,
 4. `lore.toml` in the working directory. `--config FILE` replaces the three files and must exist;
 5. environment variables: `LORE__SECTION__KEY`, for example `LORE__LOCK__LEASE=90s` or
-   `LORE__SOURCES__MAIN__PROJECTS='[\"group/project\"]'`. The value is TOML, else text; a `-` in the
-   name of a source is written `_`;
+   `LORE__SOURCES__MAIN__PROJECTS='[\"group/project\"]'`. The value is TOML, else text; an empty one
+   counts as unset; a `-` in the name of a source is written `_`;
 6. options of the command line.
 
 - **Nothing is expanded.** A `$` in a value is a `$`, and `${NAME}` is these seven characters.

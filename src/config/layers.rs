@@ -94,6 +94,10 @@ impl Layer {
         };
         for (variable, raw) in vars {
             let Some(rest) = variable.strip_prefix(prefix) else { continue };
+            // Templates of containers and CI set what they do not know to nothing.
+            if raw.is_empty() {
+                continue;
+            }
             let mut path: Vec<String> = rest.split(SEPARATOR).map(str::to_lowercase).collect();
             if let [section, name, ..] = path.as_mut_slice()
                 && let Some(written) = known.iter().find_map(|layer| layer.name_like(section, name))

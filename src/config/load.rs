@@ -62,11 +62,9 @@ pub fn load(places: &Places) -> Result<Loaded> {
         });
         origins.extend(own);
     }
-    let mut reader = Reader { layers, found };
+    let mut reader = Reader { layers, found, reported: Vec::new() };
     let config = reader.config();
-    if reader.found.iter().all(|found| !found.is_error()) {
-        reader.validate(&config);
-    }
+    reader.validate(&config);
     let mut found = reader.found;
     found.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
     found.dedup();
@@ -130,6 +128,8 @@ fn invalid(found: &[Diagnostic]) -> Error {
 struct Reader {
     layers: Vec<Layer>,
     found: Vec<Diagnostic>,
+    /// Paths of what was reported: their values are gone and are not judged again.
+    reported: Vec<String>,
 }
 
 impl Reader {
@@ -229,6 +229,7 @@ impl Reader {
                 None => break self.layers.first(),
             }
         };
+        self.reported.push(path.to_owned());
         let Some(layer) = layer else { return };
         let mut problem = layer.problem(path, part, message);
         problem.suggestion = suggestion;
@@ -283,6 +284,7 @@ impl Reader {
                 .suggest(suggestion);
             layer.remove(&path);
             self.found.push(problem);
+            self.reported.push(path);
         }
     }
 
@@ -299,6 +301,7 @@ impl Reader {
             problem.suggestion = unknown.suggestion;
             layer.remove(&unknown.path);
             self.found.push(problem);
+            self.reported.push(unknown.path);
         }
         for name in self.source_names() {
             let path = format!("sources.{name}");
@@ -323,6 +326,10 @@ impl Reader {
 
     fn validate(&mut self, config: &Config) {
         for problem in validate::problems(config) {
+            let inside = format!("{}.", problem.path);
+            if self.reported.iter().any(|path| *path == problem.path || path.starts_with(&inside)) {
+                continue;
+            }
             self.report(&problem.path, Part::Value, problem.message, problem.suggestion);
         }
     }

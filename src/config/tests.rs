@@ -259,6 +259,7 @@ fn values_that_cannot_work_are_refused() {
         ("[lock]\nlease = \"20s\"\n".to_owned(), "2:9", "three heartbeats"),
         ("[query]\ntitle_weight = -1.0\n".to_owned(), "2:16", "0 or more"),
         ("[query]\ntext_weight = inf\n".to_owned(), "2:15", "0 or more"),
+        ("[database]\npath = \"\"\n".to_owned(), "2:8", "empty"),
         ("[query]\ncandidates = 0\n".to_owned(), "2:14", "out of range"),
         ("[scopes.s]\nprojects = []\n".to_owned(), "2:12", "at least one"),
         ("[scopes.s]\nprojects = [\"a*b\"]\n".to_owned(), "2:12", "neither"),
@@ -346,6 +347,27 @@ fn a_source_may_be_completed_by_variables() {
         .var("LORE__SOURCES__MAIN__PROJECTS", "[\"a/b\"]")
         .var("LORE__SOURCES__MAIN__TOKEN", "{ env = \"T\" }");
     assert_eq!(home.loaded().config.sources.len(), 1);
+}
+
+#[test]
+fn types_and_ranges_are_judged_in_one_pass() {
+    let problems = Home::with(
+        "[lock]\nlease = \"1s\"\n[query]\ncandidates = \"x\"\n[sources.main]\nkind = \"gitlab\"\n\
+         url = \"https://h\"\nprojects = [\"a\"]\ntoken = \"x\"\nconcurrency = \"x\"\n",
+    )
+    .problems();
+    let places: Vec<&str> = problems.iter().map(|found| found.split(": ").next().unwrap()).collect();
+    assert_eq!(
+        places,
+        ["lore.toml:2:9", "lore.toml:4:14", "lore.toml:8:12", "lore.toml:9:9", "lore.toml:10:15"],
+        "{problems:#?}"
+    );
+}
+
+#[test]
+fn an_empty_variable_is_an_unset_one() {
+    let home = Home::with("[database]\npath = \"x.db\"\n").var("LORE__DATABASE__PATH", "");
+    assert_eq!(home.loaded().config.database.path, Some(home.places.current_dir.join("x.db")));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What types cannot say: ranges, shapes of paths and URLs, values that must fit together.
 
+use std::path::Path;
 use std::time::Duration;
 
 use url::Url;
@@ -48,6 +49,9 @@ impl Found {
 /// Finds every value that cannot be used.
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut found = Found(Vec::new());
+    for (path, value) in [("database.path", &config.database.path), ("jobs.dir", &config.jobs.dir)] {
+        check_path(path, value.as_deref(), &mut found);
+    }
     lock(config, &mut found);
     query(config, &mut found);
     for (name, source) in &config.sources {
@@ -115,6 +119,7 @@ fn query(config: &Config, found: &mut Found) {
 fn check_gitlab(path: &str, source: &GitlabConfig, found: &mut Found) {
     check_url(&format!("{path}.url"), &source.url, found);
     check_secret(&format!("{path}.token"), source.token.as_ref(), found);
+    check_path(&format!("{path}.ca_file"), source.ca_file.as_deref(), found);
     let projects = format!("{path}.projects");
     found.check(
         !source.projects.is_empty(),
@@ -156,11 +161,15 @@ fn check_gitlab(path: &str, source: &GitlabConfig, found: &mut Found) {
 }
 
 fn check_export(path: &str, source: &ExportConfig, found: &mut Found) {
-    found.check(!source.path.as_os_str().is_empty(), format!("{path}.path"), "the path is empty");
+    check_path(&format!("{path}.path"), Some(&source.path), found);
     check_project(&format!("{path}.project"), &source.project, found);
     if let Some(url) = &source.web_url {
         check_url(&format!("{path}.web_url"), url, found);
     }
+}
+
+fn check_path(path: &str, value: Option<&Path>, found: &mut Found) {
+    found.check(value.is_none_or(|value| !value.as_os_str().is_empty()), path, "the path is empty");
 }
 
 fn check_secret(path: &str, secret: Option<&SecretRef>, found: &mut Found) {

@@ -5,9 +5,6 @@ use serde_json::{Map, Value, json};
 use super::keys::{self, Form, Key};
 use crate::engine::step::StepDef;
 
-/// Address by which editors and CI name the schema.
-pub const ID: &str = "https://lore-runner.invalid/schema/jobs.schema.json";
-
 /// Returns the JSON Schema (draft 2020-12) of job files that use these kinds.
 pub fn json_schema(kinds: &[StepDef]) -> Value {
     let mut defs = Map::new();
@@ -56,7 +53,6 @@ pub fn json_schema(kinds: &[StepDef]) -> Value {
     let mut root = object(&keys::JOB, &["steps"]);
     if let Some(root) = root.as_object_mut() {
         root.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
-        root.insert("$id".to_owned(), json!(ID));
         root.insert("title".to_owned(), json!("lore job file"));
         root.insert("$defs".to_owned(), Value::Object(defs));
     }

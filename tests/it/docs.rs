@@ -1,17 +1,11 @@
 //! The generated reference is up to date.
 
 use std::path::Path;
-use std::process::Command;
+
+use crate::support::binary::Bench;
 
 fn generate(dir: &Path) {
-    let output = Command::new(env!("CARGO_BIN_EXE_lore"))
-        .arg("docs")
-        .arg(dir)
-        .env_clear()
-        .env("XDG_CONFIG_HOME", dir)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Bench::new().lore(["docs".as_ref(), dir.as_os_str()]).ok();
 }
 
 #[test]
