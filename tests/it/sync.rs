@@ -44,7 +44,7 @@ fn configure(bench: &mut Bench, url: &str, projects: &[&str]) {
     );
     bench.write(
         "once.toml",
-        "name = \"once\"\n[steps.ingest]\n[steps.fetch-discussions]\nneeds = [\"ingest\"]\n",
+        "name = \"once\"\ntimeout = \"1m\"\n[steps.ingest]\n[steps.fetch-discussions]\nneeds = [\"ingest\"]\n",
     );
     bench.var("GITLAB_TOKEN", TOKEN);
 }
@@ -59,15 +59,15 @@ fn bench(server: &FakeGitlab) -> Bench {
 fn a_sync_brings_everything_in_and_the_next_one_only_looks() {
     let server = server();
     let bench = bench(&server);
-    bench.lore(["run", "sync", "--quiet"]).ok();
+    bench.lore(["run", "once.toml", "--quiet"]).ok();
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM issues"), 25);
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM merge_requests"), 5);
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM notes"), 60);
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM pending_discussion_fetches"), 0);
-    bench.lore(["run", "sync", "--quiet"]).ok();
+    bench.lore(["run", "once.toml", "--quiet"]).ok();
     server.take_log();
     let content = dump(&bench.database());
-    let answer = bench.lore(["run", "sync", "--json"]).data();
+    let answer = bench.lore(["run", "once.toml", "--json"]).data();
     assert_eq!(server.take_log().len(), 5, "one request per stream");
     assert_eq!(dump(&bench.database()), content);
     assert_eq!(answer["steps"][0]["report"]["counts"]["requests"], 5, "{answer}");
