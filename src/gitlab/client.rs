@@ -395,7 +395,6 @@ fn http_client(config: &GitlabConfig, address: &Address, headers: HeaderMap) -> 
             .default_headers(headers.clone())
             // Redirects are followed by hand: the token must not reach another host.
             .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
             .referer(false)
             .timeout(config.timeout)
             .connect_timeout(config.timeout.min(Duration::from_secs(15)));

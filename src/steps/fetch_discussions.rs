@@ -141,13 +141,20 @@ struct Drain<'a> {
     state: State,
 }
 
+/// An item that failed as if the server were down.
+struct Suspect {
+    entry: FetchEntry,
+    subject: String,
+    error: Error,
+}
+
 #[derive(Default)]
 struct State {
     projects: BTreeMap<i64, StoredProject>,
     /// Items that were tried in this run: each is tried once.
     tried: BTreeSet<(i64, ItemType, i64)>,
     /// Items that failed in a row as if the server were down.
-    suspects: Vec<(FetchEntry, Error)>,
+    suspects: Vec<Suspect>,
     n_done: u64,
 }
 
@@ -219,12 +226,13 @@ impl Drain<'_> {
             }
             Err(error) if !is_isolated(error.error.kind()) => Err(error.error.context(subject)),
             Err(error) if is_outage(&error) => {
-                self.state.suspects.push((entry, error.error.context(subject)));
+                let error = error.error.context(&subject);
+                self.state.suspects.push(Suspect { entry, subject, error });
                 if self.state.suspects.len() < OUTAGE_AFTER {
                     return Ok(());
                 }
-                let (_, error) = self.state.suspects.swap_remove(0);
-                Err(error.hint("the items stay queued; run again when the server answers"))
+                let first = self.state.suspects.swap_remove(0);
+                Err(first.error.hint("the items stay queued; run again when the server answers"))
             }
             Err(error) => {
                 self.settle_suspects(report)?;
@@ -241,8 +249,8 @@ impl Drain<'_> {
 
     /// The server answers, so it was the items that failed.
     fn settle_suspects(&mut self, report: &mut StepReport) -> Result<()> {
-        for (entry, error) in std::mem::take(&mut self.state.suspects) {
-            self.fail(&entry, &format!("iid {}", entry.iid), &error.full_message(), report)?;
+        for Suspect { entry, subject, error } in std::mem::take(&mut self.state.suspects) {
+            self.fail(&entry, &subject, &error.full_message(), report)?;
         }
         Ok(())
     }

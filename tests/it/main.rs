@@ -14,6 +14,8 @@ mod export_real;
 mod export_world;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
+/// The GitLab server of our own does what GitLab does.
+mod gitlab_model;
 /// What the tests share.
 mod support;
 /// A GitLab server and the binary: sync, its failures and exit codes.

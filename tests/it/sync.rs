@@ -44,7 +44,7 @@ fn configure(bench: &mut Bench, url: &str, projects: &[&str]) {
     );
     bench.write(
         "once.toml",
-        "name = \"once\"\n[steps.ingest]\n[steps.fetch-discussions]\nneeds = [\"ingest\"]\n",
+        "name = \"once\"\ntimeout = \"1m\"\n[steps.ingest]\n[steps.fetch-discussions]\nneeds = [\"ingest\"]\n",
     );
     bench.var("GITLAB_TOKEN", TOKEN);
 }
@@ -64,6 +64,8 @@ fn a_sync_brings_everything_in_and_the_next_one_only_looks() {
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM merge_requests"), 5);
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM notes"), 60);
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM pending_discussion_fetches"), 0);
+    // 30 items, and a discussion of each.
+    assert_eq!(number(&bench.database(), "SELECT count(*) FROM documents"), 60);
     bench.lore(["run", "sync", "--quiet"]).ok();
     server.take_log();
     let content = dump(&bench.database());
@@ -71,6 +73,11 @@ fn a_sync_brings_everything_in_and_the_next_one_only_looks() {
     assert_eq!(server.take_log().len(), 5, "one request per stream");
     assert_eq!(dump(&bench.database()), content);
     assert_eq!(answer["steps"][0]["report"]["counts"]["requests"], 5, "{answer}");
+    let changed = number(
+        &bench.database(),
+        "SELECT (SELECT count(*) FROM dirty_sources) + (SELECT count(*) FROM pending_discussion_fetches)",
+    );
+    assert_eq!(changed, 0, "nothing is queued");
 }
 
 #[test]
@@ -189,4 +196,59 @@ fn a5_11_a_page_that_fails_deletes_nothing_and_is_seen() {
     assert_eq!(answer["steps"][0]["report"]["failing"], 1, "{answer}");
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM issues"), 25);
     bench.lore(["run", "once.toml", "--full", "--quiet", "--strict"]).fails(21);
+}
+
+#[test]
+fn a5_05_a5_14_null_authors_and_equal_numbers_are_found_by_a_query() {
+    let server = FakeGitlab::start();
+    server.edit(|model| {
+        for path in ["group/a", "group/b"] {
+            let project = model.add_project(path);
+            model.add_item(project, Kind::Issue, "the first");
+            model.add_item(project, Kind::MergeRequest, "the first");
+            model.add_item(project, Kind::Issue, "iid two of an issue");
+            model.add_item(project, Kind::MergeRequest, "iid two of a change");
+            model.edit_item(project, Kind::Issue, 2, |row| row["author"] = serde_json::Value::Null);
+        }
+        model.advance(3_600_000);
+    });
+    let mut bench = Bench::new();
+    configure(&mut bench, &server.url(), &["group/a", "group/b"]);
+    bench.lore(["run", "sync", "--quiet"]).ok();
+    let found = bench.lore(["query", "iid two", "--json"]).data();
+    let results = found["results"].as_array().unwrap();
+    assert_eq!(results.len(), 4, "{found}");
+    for result in results {
+        let is_issue = result["source_type"] == "issue";
+        assert_eq!(result["author"].is_null(), is_issue, "{result}");
+    }
+    let found = bench.lore(["query", "iid two author:ghost", "--json"]);
+    assert!(!found.stdout.contains("iid two of an issue"), "nobody is not ghost: {}", found.stdout);
+}
+
+#[test]
+fn recorded_answers_of_gitlab_com_go_through_a_whole_sync() {
+    #[expect(clippy::disallowed_methods, reason = "says where test data is")]
+    let root =
+        std::env::var("LORE_SHARED").unwrap_or_else(|_| format!("{}/../shared", env!("CARGO_MANIFEST_DIR")));
+    let Ok(lines) = std::fs::read_to_string(format!("{root}/gitlab/rest/exchanges.ndjson")) else {
+        eprintln!("skipped: there are no recorded exchanges below {root}");
+        return;
+    };
+    let server = FakeGitlab::replay(&lines);
+    let mut bench = Bench::new();
+    configure(
+        &mut bench,
+        &server.url(),
+        &["packit-service/ogr-tests", "forgejo/test_repo", "troyengel/archbuild"],
+    );
+    let answer = bench.lore(["run", "sync", "--json"]);
+    assert_eq!(answer.code, 0, "{}", answer.stderr);
+    let answer = answer.data();
+    assert_eq!(answer["steps"][0]["report"]["counts"]["projects"], 3, "{answer}");
+    assert!(answer["steps"][0]["report"]["counts"]["bad_rows"].is_null(), "{answer}");
+    let stored = "SELECT (SELECT count(*) FROM issues) + (SELECT count(*) FROM merge_requests) + (SELECT count(*) FROM discussions)";
+    let documents = number(&bench.database(), "SELECT count(*) FROM documents");
+    assert!(documents > 100, "{documents}");
+    assert!(documents <= number(&bench.database(), stored));
 }

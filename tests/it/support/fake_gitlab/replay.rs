@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::http::{Reply, Request};
+use super::http::{Reply, Request, decode};
 
 /// Recorded answers. Several of one request come in their order, the last one for ever.
 #[derive(Debug, Default)]
 pub struct Replay {
     answers: BTreeMap<String, Vec<Reply>>,
+    /// Ids of recorded projects by path: most were recorded by id.
+    ids: BTreeMap<String, i64>,
 }
 
 impl Replay {
@@ -27,6 +29,10 @@ impl Replay {
                 Some(value) => value.to_string(),
                 None => String::new(),
             };
+            let project = exchange.get("body").and_then(|body| {
+                Some((body.get("path_with_namespace")?.as_str()?.to_owned(), body.get("id")?.as_i64()?))
+            });
+            replay.ids.extend(project);
             let headers = exchange.get("headers").and_then(Value::as_object).into_iter().flatten();
             let reply = Reply {
                 status: u16::try_from(status).unwrap_or(0),
@@ -50,6 +56,7 @@ impl Replay {
     /// page of its path, one that was not recorded at all a 404.
     pub fn answer(&mut self, request: &Request) -> Reply {
         let target = request.target.split_once("/api/v4").map_or("", |(_, target)| target);
+        let target = &self.by_id(target);
         let mut wanted = key(&request.method, target);
         if !self.answers.contains_key(&wanted) {
             let page: Option<u64> = request.param("page").and_then(|page| page.parse().ok());
@@ -72,6 +79,16 @@ impl Replay {
             Some(replies) if replies.len() > 1 => replies.remove(0),
             Some(replies) => replies.first().cloned().unwrap_or_default(),
             None => Reply::default(),
+        }
+    }
+
+    /// The target with the path of a project replaced by its id.
+    fn by_id(&self, target: &str) -> String {
+        let named =
+            target.strip_prefix("/projects/").map(|rest| rest.split(['/', '?']).next().unwrap_or_default());
+        match named.and_then(|named| Some((named, self.ids.get(&decode(named))?))) {
+            Some((named, id)) => target.replacen(named, &id.to_string(), 1),
+            None => target.to_owned(),
         }
     }
 }
