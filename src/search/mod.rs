@@ -41,6 +41,11 @@ use wanted::Wanted;
 /// Results that one page may hold.
 pub const MAX_LIMIT: usize = 100;
 
+/// What a discussion's score counts when it stands for its item, unless told otherwise. The
+/// item's own document holds the text of its discussions too, at a lower weight, and ranks
+/// items better than their discussions do.
+pub const DISCUSSION_FACTOR: f64 = 0.5;
+
 /// How documents are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -79,6 +84,8 @@ pub struct Settings {
     pub weights: [f64; 4],
     /// Candidates that a retriever hands on at least.
     pub candidates: usize,
+    /// What a discussion's score counts when it stands for its item.
+    pub discussion: f64,
 }
 
 /// A question.
@@ -344,7 +351,14 @@ impl<'a> Funnel<'a> {
                     Group::Item => Some(sql::items(tx, &all_ids)?),
                     Group::None => None,
                 };
-                let ranking = Ranking::new(pinned, &found, plan.mass, items.as_deref(), exhausted);
+                let ranking = Ranking::new(
+                    pinned,
+                    &found,
+                    plan.mass,
+                    items.as_deref(),
+                    request.settings.discussion,
+                    exhausted,
+                );
                 if exhausted || ranking.entries.len() >= wanted {
                     return Ok(ranking);
                 }

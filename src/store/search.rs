@@ -315,6 +315,8 @@ pub struct ItemKey {
     pub merge_request: bool,
     /// Local id of the issue or merge request.
     pub item_id: i64,
+    /// Whether the document is one of its discussions.
+    pub is_discussion: bool,
 }
 
 /// The items of documents, in the order of `ids`. An id without a document is left out.
@@ -323,11 +325,14 @@ pub struct ItemKey {
 /// Those of SQLite.
 pub fn items(tx: &ReadTx<'_>, ids: &[i64]) -> Result<Vec<(i64, ItemKey)>> {
     let mut statement = tx.sql().prepare_cached(
-        "SELECT d.id, d.item_type = 'merge_request', d.item_id
+        "SELECT d.id, d.item_type = 'merge_request', d.item_id, d.source_type = 'discussion'
            FROM json_each(?1) AS j CROSS JOIN documents AS d ON d.id = j.value ORDER BY j.key",
     )?;
     let rows = statement.query_map([json_list(ids)], |row| {
-        Ok((row.get(0)?, ItemKey { merge_request: row.get(1)?, item_id: row.get(2)? }))
+        Ok((
+            row.get(0)?,
+            ItemKey { merge_request: row.get(1)?, item_id: row.get(2)?, is_discussion: row.get(3)? },
+        ))
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
