@@ -216,7 +216,7 @@ struct Funnel<'a> {
     query: Query,
     stages: Stages,
     warnings: Vec<String>,
-    corpus: i64,
+    corpus: sql::Corpus,
     projects: Vec<sql::KnownProject>,
     filter: Filter,
     allowed: Option<Bitset>,
@@ -227,7 +227,7 @@ impl<'a> Funnel<'a> {
     fn new(tx: &'a ReadTx<'a>, request: &'a Request, query: Query, mut stages: Stages) -> Result<Self> {
         let mut warnings = query.warnings.clone();
         let (corpus, projects, filter, allowed) = stages.time("scope", |_| {
-            let corpus = sql::corpus_size(tx)?;
+            let corpus = sql::corpus(tx)?;
             let projects = sql::projects(tx)?;
             let filter = filter::resolve(&query.wanted, &request.scope, &projects, &mut warnings)?;
             let allowed = sql::compile(tx, &filter)?;
@@ -263,12 +263,13 @@ impl<'a> Funnel<'a> {
                 })
                 .collect::<Vec<_>>())
         })?;
-        let loosened = if total.count == 0 && self.corpus > 0 { self.loosen()? } else { Vec::new() };
+        let loosened =
+            if total.count == 0 && self.corpus.documents > 0 { self.loosen()? } else { Vec::new() };
         Ok(Answer {
             mode: Mode::Lexical,
             total,
             hits,
-            corpus: self.corpus,
+            corpus: self.corpus.documents,
             terms: plan.terms,
             loosened,
             warnings: self.warnings,
@@ -278,7 +279,7 @@ impl<'a> Funnel<'a> {
 
     /// The expression and its weights.
     fn plan(&mut self) -> Result<lexical::Plan> {
-        let (tx, corpus, query) = (self.tx, self.corpus, &self.query);
+        let (tx, corpus, query) = (self.tx, self.corpus.documents, &self.query);
         if self.request.raw {
             return Ok(raw_plan(&self.request.text));
         }
@@ -311,7 +312,8 @@ impl<'a> Funnel<'a> {
     /// LEXICAL, deep enough for the page that is asked for.
     fn lexical(&mut self, plan: &lexical::Plan, pinned: &[i64], wanted: usize) -> Result<Ranking> {
         let mut depth = self.request.settings.candidates.max(wanted.saturating_mul(2));
-        let Self { tx, request, query, allowed, .. } = self;
+        let Self { tx, request, query, allowed, corpus, .. } = self;
+        let average_length = average_length(request, *corpus);
         let (tx, allowed) = (*tx, allowed.as_ref());
         let filter_only = !request.raw && !query.has_text() && query.references.is_empty();
         let excluded = if filter_only { excluded(tx, query)? } else { None };
@@ -336,6 +338,7 @@ impl<'a> Funnel<'a> {
                             &sql::Ranked {
                                 expression,
                                 weights: request.settings.weights,
+                                average_length,
                                 phrases: (!request.raw).then_some(plan.phrases.as_slice()),
                                 allowed,
                                 limit: depth,
@@ -396,12 +399,15 @@ impl<'a> Funnel<'a> {
         let plan = if self.request.raw {
             raw_plan(&self.request.text)
         } else {
-            lexical::plan(query, self.corpus, &mut |expression, cap| sql::frequency(tx, expression, cap))?
+            lexical::plan(query, self.corpus.documents, &mut |expression, cap| {
+                sql::frequency(tx, expression, cap)
+            })?
         };
         let Some(expression) = &plan.expression else { return Ok(0) };
         let search = sql::Ranked {
             expression,
             weights: self.request.settings.weights,
+            average_length: None,
             phrases: (!self.request.raw).then_some(plan.phrases.as_slice()),
             allowed,
             limit: ENOUGH,
@@ -418,6 +424,14 @@ fn page<'r>(request: &Request, ranking: &'r Ranking) -> (Vec<&'r rank::Entry>, T
     let exact = ranking.exhausted || kept.len() < ranking.entries.len();
     let total = Total { count: kept.len(), exact };
     (kept.into_iter().skip(request.offset).take(request.limit).collect(), total)
+}
+
+/// Items are compared with items; documents with all documents.
+fn average_length(request: &Request, corpus: sql::Corpus) -> Option<f64> {
+    match request.group {
+        Group::Item => corpus.item_length,
+        Group::None => None,
+    }
 }
 
 fn raw_plan(text: &str) -> lexical::Plan {

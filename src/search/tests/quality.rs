@@ -43,7 +43,7 @@ fn measure(directory: &Path, discussions: bool, queries: &str) {
             store_lengths(tx)
         })
         .unwrap();
-    for discussion in if discussions { vec![0.0, 0.3, 0.5, 0.7] } else { vec![DISCUSSION_FACTOR] } {
+    for discussion in if discussions { vec![0.0, 0.25, 0.5] } else { vec![DISCUSSION_FACTOR] } {
         score(directory, &store, &names, discussion, discussions, queries);
     }
 }
@@ -102,11 +102,11 @@ fn quality_of_the_defaults() {
         return;
     }
     for (name, discussions, queries) in [
+        ("issue-pr", true, "queries.jsonl.gz"),
         ("cacm", false, "queries.jsonl.gz"),
         ("cranfield", false, "queries.jsonl.gz"),
         ("scifact", false, "queries.jsonl.gz"),
         ("issue-pr", false, "queries.jsonl.gz"),
-        ("issue-pr", true, "queries.jsonl.gz"),
         ("issue-pr", false, "queries_long.jsonl.gz"),
     ] {
         measure(&shared.join("ir").join(name), discussions, queries);
