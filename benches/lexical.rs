@@ -6,7 +6,6 @@
 //! (s = 1.05, 200,000 of them, the commonest are English stop words), a document has about
 //! 200. One query of each set is run once before, so that pages are warm.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and may fail loudly")]
-#![expect(missing_docs, reason = "nobody calls a bench")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -148,7 +147,7 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
             .unwrap();
     }
     let mut random = Random(42);
-    let mut lengths = vec![0_u16; documents + 1];
+    let mut lengths = vec![0_u16];
     let batch = 1_000;
     for first in (1..=documents).step_by(batch) {
         let tx = connection.unchecked_transaction().unwrap();
@@ -161,7 +160,7 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
             let updated = 1_600_000_000_000_i64 + random.below(100_000_000) as i64 * 1_000;
             let header = format!("[[{kind}]] #{id}\n");
             let text = format!("{header}{}", language.text(&mut random, words));
-            lengths[id] = (words + if kind == "discussion" { 0 } else { title }) as u16;
+            lengths.push((words + if kind == "discussion" { 0 } else { title }) as u16);
             let title = (kind != "discussion").then(|| language.text(&mut random, title));
             tx.prepare_cached(
                 "INSERT INTO temp.stage(id, source_type, source_id, project_id, item_type, item_id, item_iid, author_username, created_at,
@@ -212,7 +211,11 @@ fn request(text: &str, flags: Wanted) -> Request {
         offset: 0,
         min_score: None,
         scope: Scope::default(),
-        settings: Settings { weights: [3.0, 1.0, 0.5, 1.0], candidates: 200 },
+        settings: Settings {
+            weights: [3.0, 1.0, 0.5, 1.0],
+            candidates: 200,
+            discussion: search::DISCUSSION_FACTOR,
+        },
         now: 1_700_000_000_000,
     }
 }
@@ -229,9 +232,8 @@ fn percentiles(mut times: Vec<Duration>) -> (f64, f64) {
 }
 
 fn main() {
-    let documents = std::env::vars()
-        .find(|(name, _)| name == "LORE_BENCH_DOCS")
-        .map_or(100_000, |(_, value)| value.parse().unwrap());
+    let size = std::env::var_os("LORE_BENCH_DOCS");
+    let documents = size.map_or(100_000, |size| size.to_str().unwrap().parse().unwrap());
     let language = Language::new();
     let path = database(documents, &language);
     let store = Store::open_read_only(&path, OpenOptions::default()).unwrap();

@@ -223,6 +223,7 @@ impl QueryArgs {
             settings: Settings {
                 weights: [query.title_weight, query.text_weight, query.thread_weight, query.terms_weight],
                 candidates: query.candidates.clamp(1, 10_000),
+                discussion: search::DISCUSSION_FACTOR,
             },
             now,
         })

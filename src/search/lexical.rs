@@ -3,7 +3,7 @@
 //! The words of a query are alternatives: a document need not hold all of them. Stop words
 //! are dropped unless nothing else is left, repeats count twice. What must match is joined to
 //! them by AND, and repeated once among the alternatives with the weight 0, so that it alone
-//! is enough. A long text is reduced to the words of its first line and its rarest words. The
+//! is enough. A long text with a title, its first line, is reduced to that and its rarest words. The
 //! cost of a search grows with the documents that hold its words, and the commonest words
 //! tell least: they are left out as far as the cost is above a budget.
 
@@ -186,9 +186,8 @@ impl Builder {
             }
         }
         let common = (self.corpus / 5).max(2_000) + 1;
-        let long = distinct.len() > LONG;
-        // A text of one line has no title that stands apart.
-        let titled = long && query.first_line < query.words.len();
+        // A text of one line has no title that stands apart: all its words are kept.
+        let titled = distinct.len() > LONG && query.first_line < query.words.len();
         for word in &mut distinct {
             word.documents = count(&scoped(query, &quoted(&word.text)), common)?;
         }
@@ -200,7 +199,7 @@ impl Builder {
             .filter(|at| distinct.get(*at).is_some_and(|word| word.documents > 0))
             .collect();
         let rare: BTreeSet<usize> =
-            found.iter().copied().take(if long { RAREST } else { found.len() }).collect();
+            found.iter().copied().take(if titled { RAREST } else { found.len() }).collect();
         let mut used: Vec<usize> = found
             .into_iter()
             .filter(|at| {

@@ -41,6 +41,11 @@ use wanted::Wanted;
 /// Results that one page may hold.
 pub const MAX_LIMIT: usize = 100;
 
+/// What a discussion's score counts when it stands for its item, unless told otherwise. The
+/// item's own document holds the text of its discussions too, at a lower weight, and ranks
+/// items better than their discussions do.
+pub const DISCUSSION_FACTOR: f64 = 0.5;
+
 /// How documents are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -79,6 +84,8 @@ pub struct Settings {
     pub weights: [f64; 4],
     /// Candidates that a retriever hands on at least.
     pub candidates: usize,
+    /// What a discussion's score counts when it stands for its item.
+    pub discussion: f64,
 }
 
 /// A question.
@@ -209,7 +216,7 @@ struct Funnel<'a> {
     query: Query,
     stages: Stages,
     warnings: Vec<String>,
-    corpus: i64,
+    corpus: sql::Corpus,
     projects: Vec<sql::KnownProject>,
     filter: Filter,
     allowed: Option<Bitset>,
@@ -220,7 +227,7 @@ impl<'a> Funnel<'a> {
     fn new(tx: &'a ReadTx<'a>, request: &'a Request, query: Query, mut stages: Stages) -> Result<Self> {
         let mut warnings = query.warnings.clone();
         let (corpus, projects, filter, allowed) = stages.time("scope", |_| {
-            let corpus = sql::corpus_size(tx)?;
+            let corpus = sql::corpus(tx)?;
             let projects = sql::projects(tx)?;
             let filter = filter::resolve(&query.wanted, &request.scope, &projects, &mut warnings)?;
             let allowed = sql::compile(tx, &filter)?;
@@ -256,12 +263,13 @@ impl<'a> Funnel<'a> {
                 })
                 .collect::<Vec<_>>())
         })?;
-        let loosened = if total.count == 0 && self.corpus > 0 { self.loosen()? } else { Vec::new() };
+        let loosened =
+            if total.count == 0 && self.corpus.documents > 0 { self.loosen()? } else { Vec::new() };
         Ok(Answer {
             mode: Mode::Lexical,
             total,
             hits,
-            corpus: self.corpus,
+            corpus: self.corpus.documents,
             terms: plan.terms,
             loosened,
             warnings: self.warnings,
@@ -271,7 +279,7 @@ impl<'a> Funnel<'a> {
 
     /// The expression and its weights.
     fn plan(&mut self) -> Result<lexical::Plan> {
-        let (tx, corpus, query) = (self.tx, self.corpus, &self.query);
+        let (tx, corpus, query) = (self.tx, self.corpus.documents, &self.query);
         if self.request.raw {
             return Ok(raw_plan(&self.request.text));
         }
@@ -304,7 +312,8 @@ impl<'a> Funnel<'a> {
     /// LEXICAL, deep enough for the page that is asked for.
     fn lexical(&mut self, plan: &lexical::Plan, pinned: &[i64], wanted: usize) -> Result<Ranking> {
         let mut depth = self.request.settings.candidates.max(wanted.saturating_mul(2));
-        let Self { tx, request, query, allowed, .. } = self;
+        let Self { tx, request, query, allowed, corpus, .. } = self;
+        let average_length = average_length(request, *corpus);
         let (tx, allowed) = (*tx, allowed.as_ref());
         let filter_only = !request.raw && !query.has_text() && query.references.is_empty();
         let excluded = if filter_only { excluded(tx, query)? } else { None };
@@ -329,6 +338,7 @@ impl<'a> Funnel<'a> {
                             &sql::Ranked {
                                 expression,
                                 weights: request.settings.weights,
+                                average_length,
                                 phrases: (!request.raw).then_some(plan.phrases.as_slice()),
                                 allowed,
                                 limit: depth,
@@ -344,7 +354,14 @@ impl<'a> Funnel<'a> {
                     Group::Item => Some(sql::items(tx, &all_ids)?),
                     Group::None => None,
                 };
-                let ranking = Ranking::new(pinned, &found, plan.mass, items.as_deref(), exhausted);
+                let ranking = Ranking::new(
+                    pinned,
+                    &found,
+                    plan.mass,
+                    items.as_deref(),
+                    request.settings.discussion,
+                    exhausted,
+                );
                 if exhausted || ranking.entries.len() >= wanted {
                     return Ok(ranking);
                 }
@@ -382,12 +399,15 @@ impl<'a> Funnel<'a> {
         let plan = if self.request.raw {
             raw_plan(&self.request.text)
         } else {
-            lexical::plan(query, self.corpus, &mut |expression, cap| sql::frequency(tx, expression, cap))?
+            lexical::plan(query, self.corpus.documents, &mut |expression, cap| {
+                sql::frequency(tx, expression, cap)
+            })?
         };
         let Some(expression) = &plan.expression else { return Ok(0) };
         let search = sql::Ranked {
             expression,
             weights: self.request.settings.weights,
+            average_length: None,
             phrases: (!self.request.raw).then_some(plan.phrases.as_slice()),
             allowed,
             limit: ENOUGH,
@@ -404,6 +424,14 @@ fn page<'r>(request: &Request, ranking: &'r Ranking) -> (Vec<&'r rank::Entry>, T
     let exact = ranking.exhausted || kept.len() < ranking.entries.len();
     let total = Total { count: kept.len(), exact };
     (kept.into_iter().skip(request.offset).take(request.limit).collect(), total)
+}
+
+/// Items are compared with items; documents with all documents.
+fn average_length(request: &Request, corpus: sql::Corpus) -> Option<f64> {
+    match request.group {
+        Group::Item => corpus.item_length,
+        Group::None => None,
+    }
 }
 
 fn raw_plan(text: &str) -> lexical::Plan {

@@ -17,6 +17,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// Distinct words that one query may hold; more are left out with a warning.
 pub const MAX_WORDS: usize = 64;
 
+/// Words beyond which a query is prose: quotation marks and signs in it are punctuation.
+const PROSE: usize = 12;
+
 /// Characters of a query that are read.
 const MAX_CHARS: usize = 65_536;
 
@@ -297,7 +300,33 @@ impl Reader {
         }
     }
 
+    /// Signs bind in a short query. In a text of many words they are part of the prose.
+    fn read_as_prose(&mut self) {
+        let clauses = self.query.required.iter().chain(&self.query.excluded);
+        let in_clauses: usize =
+            clauses.map(|(Clause::Phrase(text) | Clause::Prefix(text))| words(text).count()).sum();
+        let binding = !(self.query.required.is_empty() && self.query.excluded.is_empty());
+        if !binding || self.query.words.len() + in_clauses <= PROSE {
+            return;
+        }
+        self.query.warnings.push(
+            "the query is long and was read as prose: quoted phrases, +words and -words do not bind"
+                .to_owned(),
+        );
+        let required = std::mem::take(&mut self.query.required);
+        for clause in required.iter().chain(&std::mem::take(&mut self.query.excluded)) {
+            let (Clause::Phrase(text) | Clause::Prefix(text)) = clause;
+            if text.contains(' ') {
+                self.push_once(|query| &mut query.literals, text);
+            }
+            for word in words(text) {
+                self.word(word);
+            }
+        }
+    }
+
     fn finish(mut self) -> Result<Query> {
+        self.read_as_prose();
         let nothing_else = !self.query.has_text() && self.query.wanted.is_empty();
         if nothing_else && !self.query.excluded.is_empty() {
             self.query.excluded.clear();

@@ -34,27 +34,44 @@ pub(super) struct Ranking {
 }
 
 impl Ranking {
-    /// Orders the hits: those that are named first, then by score. With `items` the hits of
-    /// an item are one result, and its best hit stands for it. The order of a longer list of
-    /// hits begins with the order of a shorter one, so that pages never overlap.
+    /// Orders the hits: those that are named first, then by score.
+    ///
+    /// With `items` the hits of an item are one result, and its best hit stands for it, where
+    /// a discussion counts `discussion` times its score. Only results whose place no further
+    /// hit can change are kept, so that a longer list of hits begins with the same results and
+    /// pages never overlap.
     pub(super) fn new(
         pinned: &[i64],
         found: &[Scored],
         mass: f64,
         items: Option<&[(i64, ItemKey)]>,
+        discussion: f64,
         exhausted: bool,
     ) -> Self {
         let items: Option<BTreeMap<i64, ItemKey>> = items.map(|items| items.iter().copied().collect());
-        let best = found.first().map_or(0.0, |hit| hit.score);
         let places: BTreeMap<i64, (usize, f64)> =
             found.iter().enumerate().map(|(at, hit)| (hit.id, (at + 1, hit.score))).collect();
+        let least = found.last().filter(|_| !exhausted).map_or(f64::NEG_INFINITY, |hit| hit.score);
+        let factor = |id: i64| match items.as_ref().and_then(|items| items.get(&id)) {
+            Some(item) if item.is_discussion => discussion,
+            Some(_) | None => 1.0,
+        };
+        let mut ordered: Vec<Scored> =
+            found.iter().map(|hit| Scored { score: hit.score * factor(hit.id), ..*hit }).collect();
+        // Stable: the newest first stay so when nothing has a score.
+        ordered.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let settled = ordered.iter().take_while(|hit| hit.score >= least).count();
+        ordered.truncate(settled);
+        let best = ordered.first().map_or(0.0, |hit| hit.score);
         let mut seen_items = BTreeSet::new();
         let mut seen = BTreeSet::new();
         let mut entries = Vec::new();
-        let in_order = pinned.iter().map(|id| (*id, true)).chain(found.iter().map(|hit| (hit.id, false)));
+        let in_order = pinned.iter().map(|id| (*id, true)).chain(ordered.iter().map(|hit| (hit.id, false)));
         for (id, is_pinned) in in_order {
             let fresh = match &items {
-                Some(items) => items.get(&id).is_some_and(|item| seen_items.insert(*item)),
+                Some(items) => {
+                    items.get(&id).is_some_and(|item| seen_items.insert((item.merge_request, item.item_id)))
+                }
                 None => true,
             };
             if !fresh || !seen.insert(id) {
@@ -62,9 +79,10 @@ impl Ranking {
             }
             let place = places.get(&id).copied();
             let bm25 = place.map(|(_, score)| score);
+            let weighted = bm25.unwrap_or(0.0) * factor(id);
             entries.push(Entry {
                 id,
-                score: if is_pinned { 1.0 } else { relative(bm25.unwrap_or(0.0), best) },
+                score: if is_pinned { 1.0 } else { relative(weighted, best) },
                 relevance: if is_pinned { 1.0 } else { relevance(bm25.unwrap_or(0.0), mass) },
                 fts_rank: place.map(|(rank, _)| rank),
                 bm25,
@@ -96,22 +114,36 @@ mod tests {
 
     #[test]
     fn an_item_is_one_result_and_its_best_hit_stands_for_it() {
-        let item = |item_id| ItemKey { merge_request: false, item_id };
+        let item = |item_id| ItemKey { merge_request: false, item_id, is_discussion: false };
         let items = [(1, item(10)), (2, item(20)), (3, item(10)), (4, item(20))];
         let found = hits(&[(3, 4.0), (2, 2.0), (1, 1.0), (4, 0.5)]);
-        let ranking = Ranking::new(&[], &found, 8.0, Some(&items), true);
+        let ranking = Ranking::new(&[], &found, 8.0, Some(&items), 0.5, true);
         let ids: Vec<i64> = ranking.entries.iter().map(|entry| entry.id).collect();
         assert_eq!(ids, [3, 2]);
         assert_eq!(ranking.entries[0].score, 1.0);
         assert_eq!(ranking.entries[0].relevance, 0.5);
         assert_eq!(ranking.entries[1].score, 0.5);
-        assert_eq!(Ranking::new(&[], &found, 8.0, None, true).entries.len(), 4);
+        assert_eq!(Ranking::new(&[], &found, 8.0, None, 0.5, true).entries.len(), 4);
+    }
+
+    #[test]
+    fn a_discussion_counts_less_and_only_settled_places_are_given() {
+        let item = |item_id, is_discussion| ItemKey { merge_request: false, item_id, is_discussion };
+        let items = [(1, item(10, true)), (2, item(20, false)), (3, item(30, true)), (4, item(10, false))];
+        let found = hits(&[(1, 8.0), (2, 5.0), (3, 4.5), (4, 3.0)]);
+        let ids = |found: &[Scored], exhausted| {
+            let ranking = Ranking::new(&[], found, 9.0, Some(&items), 0.5, exhausted);
+            ranking.entries.iter().map(|entry| entry.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&found, true), [2, 1, 3]);
+        assert_eq!(ids(&found[..3], false), [2], "a further hit may score 4.5");
+        assert_eq!(ids(&found, false), [2, 1], "a further hit may score 3");
     }
 
     #[test]
     fn what_is_named_comes_first_and_once() {
         let found = hits(&[(3, 4.0), (2, 2.0)]);
-        let ranking = Ranking::new(&[2, 9], &found, 8.0, None, true);
+        let ranking = Ranking::new(&[2, 9], &found, 8.0, None, 0.5, true);
         let ids: Vec<i64> = ranking.entries.iter().map(|entry| entry.id).collect();
         assert_eq!(ids, [2, 9, 3]);
         assert_eq!(ranking.entries[0].fts_rank, Some(2));

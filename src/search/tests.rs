@@ -1,3 +1,5 @@
+mod quality;
+
 use super::*;
 use crate::content::filter::PathFilter;
 use crate::store::fixtures::{Doc, with};
@@ -13,7 +15,7 @@ fn request(text: &str) -> Request {
         offset: 0,
         min_score: None,
         scope: Scope::default(),
-        settings: Settings { weights: [3.0, 1.0, 0.5, 1.0], candidates: 200 },
+        settings: Settings { weights: [3.0, 1.0, 0.5, 1.0], candidates: 200, discussion: DISCUSSION_FACTOR },
         now: 10_000_000,
     }
 }

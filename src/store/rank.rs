@@ -5,11 +5,12 @@
 //! faster because it reads the documents' lengths from the blobs of `document_lengths`, 1,024
 //! a row, instead of one B-tree row a hit, and because the caller may pass the document
 //! frequencies it knows already. `parameters` is a blob of little-endian `f64`: four column
-//! weights, then for each phrase of the expression its document frequency and a factor. When
+//! weights, the average length to compare with (0: that of the whole index), then for each phrase of the expression its document frequency and a factor. When
 //! the number of phrases does not fit, frequencies are counted as `bm25()` counts them and
 //! every factor is 1. A length that is missing (0) or saturated (65,535) is asked of FTS5.
 //!
-//! `lore_documents(documents_fts)` is the number of documents in the index.
+//! `lore_documents(documents_fts)` is the number of documents in the index, and
+//! `lore_tokens(documents_fts, column)` that of the words in a column, or with -1 in all.
 
 use std::ffi::{c_int, c_void};
 
@@ -42,9 +43,14 @@ pub fn idf(documents: f64, frequency: f64) -> f64 {
 pub const SATURATION: f64 = K1 + 1.0;
 
 /// Encodes the second argument of `lore_bm25`.
-pub(super) fn parameters(weights: &[f64; COLUMNS], phrases: Option<&[(f64, f64)]>) -> Vec<u8> {
+pub(super) fn parameters(
+    weights: &[f64; COLUMNS],
+    average_length: Option<f64>,
+    phrases: Option<&[(f64, f64)]>,
+) -> Vec<u8> {
     let phrases = phrases.unwrap_or_default().iter().flat_map(|(frequency, factor)| [*frequency, *factor]);
-    weights.iter().copied().chain(phrases).flat_map(f64::to_le_bytes).collect()
+    let average_length = std::iter::once(average_length.unwrap_or(0.0));
+    weights.iter().copied().chain(average_length).chain(phrases).flat_map(f64::to_le_bytes).collect()
 }
 
 /// Registers the functions on a connection.
@@ -68,8 +74,8 @@ pub(super) fn register(connection: &Connection) -> Result<()> {
 
 #[expect(unsafe_code, reason = "auxiliary functions of FTS5 exist in C only")]
 fn register_auxiliary(connection: &Connection) -> Result<()> {
-    let functions: [(&std::ffi::CStr, ffi::fts5_extension_function); 2] =
-        [(c"lore_bm25", Some(bm25)), (c"lore_documents", Some(documents))];
+    let functions: [(&std::ffi::CStr, ffi::fts5_extension_function); 3] =
+        [(c"lore_bm25", Some(bm25)), (c"lore_documents", Some(documents)), (c"lore_tokens", Some(tokens))];
     // SAFETY: the handle is that of an open connection and outlives this block. `SELECT
     // fts5(?1)` with a pointer of type "fts5_api_ptr" is the documented way to the table of
     // FTS5's functions; `api` lives until the statement is finalized. The table itself lives
@@ -244,6 +250,36 @@ unsafe extern "C" fn documents(
     }
 }
 
+#[expect(unsafe_code, reason = "called by FTS5")]
+unsafe extern "C" fn tokens(
+    api: *const ffi::Fts5ExtensionApi,
+    fts: *mut ffi::Fts5Context,
+    context: *mut ffi::sqlite3_context,
+    count: c_int,
+    values: *mut *mut ffi::sqlite3_value,
+) {
+    // SAFETY: FTS5 passes valid pointers for the duration of the call.
+    unsafe {
+        let column = if count > 0 { ffi::sqlite3_value_int(*values) } else { -1 };
+        match token_count(api, fts, column) {
+            Ok(tokens) => ffi::sqlite3_result_int64(context, tokens),
+            Err(code) => ffi::sqlite3_result_error_code(context, code),
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "calls FTS5")]
+unsafe fn token_count(
+    api: *const ffi::Fts5ExtensionApi,
+    fts: *mut ffi::Fts5Context,
+    column: c_int,
+) -> Result<i64, c_int> {
+    let mut tokens = 0;
+    // SAFETY: the caller passes FTS5's own pointers on.
+    unsafe { check!(call!(api, xColumnTotalSize(fts, column, &raw mut tokens))) };
+    Ok(tokens)
+}
+
 #[expect(unsafe_code, reason = "calls FTS5")]
 unsafe fn row_count(api: *const ffi::Fts5ExtensionApi, fts: *mut ffi::Fts5Context) -> Result<i64, c_int> {
     let mut rows = 0;
@@ -309,13 +345,14 @@ unsafe fn prepare(
     unsafe {
         let numbers = if parameters.is_null() { Vec::new() } else { blob_numbers(parameters) };
         let (weights, known) = numbers.split_at_checked(COLUMNS).unwrap_or((&numbers, &[]));
+        let (wanted_average, known) =
+            known.split_first().map_or((0.0, known), |(first, rest)| (*first, rest));
         let rows = row_count(api, fts)?;
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
         let rows_number = rows as f64;
-        let mut tokens = 0;
-        check!(call!(api, xColumnTotalSize(fts, -1, &raw mut tokens)));
         #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-        let average_length = tokens as f64 / rows_number.max(1.0);
+        let own_average = token_count(api, fts, -1)? as f64 / rows_number.max(1.0);
+        let average_length = if wanted_average > 0.0 { wanted_average } else { own_average };
         let phrase_count = call!(api, xPhraseCount(fts));
         let (pairs, rest) = known.as_chunks::<2>();
         let fits = rest.is_empty() && c_int::try_from(pairs.len()) == Ok(phrase_count);

@@ -34,14 +34,39 @@ pub fn projects(tx: &ReadTx<'_>) -> Result<Vec<KnownProject>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Number of documents in the full-text index.
+/// What ranking must know of the whole index.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Corpus {
+    /// Number of documents.
+    pub documents: i64,
+    /// Words of an issue or merge request with its threads on average, when it can be told.
+    pub item_length: Option<f64>,
+}
+
+/// Reads the size of the index, without counting anything.
+///
+/// Discussions are short and many. Against an average that they pull down every item looks
+/// long, so items are compared with items: their number is told by the greatest ids, and the
+/// words of the discussions by the words of the threads, which are the same texts.
 ///
 /// # Errors
 /// Those of SQLite.
-pub fn corpus_size(tx: &ReadTx<'_>) -> Result<i64> {
-    let mut statement =
-        tx.sql().prepare_cached("SELECT lore_documents(documents_fts) FROM documents_fts LIMIT 1")?;
-    Ok(statement.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
+pub fn corpus(tx: &ReadTx<'_>) -> Result<Corpus> {
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT lore_documents(documents_fts), lore_tokens(documents_fts, -1), lore_tokens(documents_fts, 2),
+                (SELECT COALESCE(max(id), 0) FROM issues) + (SELECT COALESCE(max(id), 0) FROM merge_requests)
+           FROM documents_fts LIMIT 1",
+    )?;
+    let row = |row: &rusqlite::Row<'_>| {
+        let (documents, tokens, in_threads, items): (i64, i64, i64, i64) =
+            (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+        let item_length = (items > 0 && items < documents)
+            .then(|| (tokens - in_threads).max(1) as f64 / items as f64)
+            .filter(|length| *length > tokens as f64 / documents as f64);
+        Ok(Corpus { documents, item_length })
+    };
+    Ok(statement.query_row([], row).optional()?.unwrap_or_default())
 }
 
 /// Number of documents that match an expression of FTS5, counted up to `cap`.
@@ -233,6 +258,8 @@ pub struct Ranked<'a> {
     pub expression: &'a str,
     /// Weights of title, text, threads and terms.
     pub weights: [f64; rank::COLUMNS],
+    /// Length of a document to compare with; absent: the average of all.
+    pub average_length: Option<f64>,
     /// Of each phrase of the expression, in its order: documents that hold it, and a factor.
     /// Absent: counted by SQLite, every factor 1.
     pub phrases: Option<&'a [(f64, f64)]>,
@@ -256,7 +283,7 @@ pub struct Scored {
 /// # Errors
 /// [`ErrorKind::Usage`] with FTS5's message when it refuses the expression.
 pub fn ranked(tx: &ReadTx<'_>, search: &Ranked<'_>) -> Result<Vec<Scored>> {
-    let parameters = parameters(&search.weights, search.phrases);
+    let parameters = parameters(&search.weights, search.average_length, search.phrases);
     let limit = i64::try_from(search.limit).unwrap_or(i64::MAX);
     let scored = |row: &rusqlite::Row<'_>| Ok(Scored { id: row.get(0)?, score: -row.get::<_, f64>(1)? });
     let rows: rusqlite::Result<Vec<Scored>> = match search.allowed {
@@ -315,6 +342,8 @@ pub struct ItemKey {
     pub merge_request: bool,
     /// Local id of the issue or merge request.
     pub item_id: i64,
+    /// Whether the document is one of its discussions.
+    pub is_discussion: bool,
 }
 
 /// The items of documents, in the order of `ids`. An id without a document is left out.
@@ -323,11 +352,14 @@ pub struct ItemKey {
 /// Those of SQLite.
 pub fn items(tx: &ReadTx<'_>, ids: &[i64]) -> Result<Vec<(i64, ItemKey)>> {
     let mut statement = tx.sql().prepare_cached(
-        "SELECT d.id, d.item_type = 'merge_request', d.item_id
+        "SELECT d.id, d.item_type = 'merge_request', d.item_id, d.source_type = 'discussion'
            FROM json_each(?1) AS j CROSS JOIN documents AS d ON d.id = j.value ORDER BY j.key",
     )?;
     let rows = statement.query_map([json_list(ids)], |row| {
-        Ok((row.get(0)?, ItemKey { merge_request: row.get(1)?, item_id: row.get(2)? }))
+        Ok((
+            row.get(0)?,
+            ItemKey { merge_request: row.get(1)?, item_id: row.get(2)?, is_discussion: row.get(3)? },
+        ))
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

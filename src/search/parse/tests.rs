@@ -71,6 +71,16 @@ fn a3_11_quotes_of_every_kind_are_read() {
 }
 
 #[test]
+fn signs_do_not_bind_in_prose() {
+    let text = "articles on what \"type correct\" means when processes exchange messages -blocksdir and the sender is not known";
+    let query = read(text);
+    assert!(query.required.is_empty() && query.excluded.is_empty());
+    assert_eq!(query.literals, ["type correct"]);
+    assert!(query.words.contains(&"correct".to_owned()) && query.words.contains(&"blocksdir".to_owned()));
+    assert!(query.warnings[0].contains("prose"));
+}
+
+#[test]
 fn literals_are_recognised() {
     let query = read("see group/proj#12, !34 and 4c76932b1 (v1.2.3) POL-358 error[E0382]");
     assert_eq!(query.references.len(), 2);

@@ -19,7 +19,7 @@ fn scores(
     store
         .read(|tx| {
             let mut statement = tx.sql().prepare(sql)?;
-            let parameters = parameters(&WEIGHTS, phrases);
+            let parameters = parameters(&WEIGHTS, None, phrases);
             let rows = statement
                 .query_map(rusqlite::params![expression, parameters], |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(rows.collect::<rusqlite::Result<_>>()?)

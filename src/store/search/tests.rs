@@ -121,8 +121,14 @@ fn ranked_hits_come_best_first_and_ties_by_id() {
         Doc::issue(7, "nothing", "of interest"),
     ]);
     let run = |allowed: Option<&Bitset>, limit| {
-        let search =
-            Ranked { expression: "\"pump\"", weights: [3.0, 1.0, 0.5, 1.0], phrases: None, allowed, limit };
+        let search = Ranked {
+            expression: "\"pump\"",
+            weights: [3.0, 1.0, 0.5, 1.0],
+            average_length: None,
+            phrases: None,
+            allowed,
+            limit,
+        };
         store.read(|tx| ranked(tx, &search)).unwrap()
     };
     let hits = run(None, 10);
@@ -130,7 +136,7 @@ fn ranked_hits_come_best_first_and_ties_by_id() {
     assert!(hits[0].score > hits[1].score && (hits[1].score - hits[2].score).abs() < f64::EPSILON);
     assert_eq!(run(None, 2).len(), 2);
     assert_eq!(run(Some(&Bitset::from_ids([3, 4])), 10).iter().map(|hit| hit.id).collect::<Vec<_>>(), [3]);
-    assert_eq!(store.read(corpus_size).unwrap(), 7);
+    assert_eq!(store.read(corpus).unwrap().documents, 7);
     assert_eq!(store.read(|tx| frequency(tx, "\"pump\"", 100)).unwrap(), 3);
     assert_eq!(store.read(|tx| frequency(tx, "\"pump\"", 2)).unwrap(), 2);
 }
@@ -139,7 +145,14 @@ fn ranked_hits_come_best_first_and_ties_by_id() {
 fn an_expression_that_fts5_refuses_is_a_usage_error() {
     let (_dir, store) = with(&sample());
     for bad in ["with-dash", "state-of-the-art", "foo AND", "\"open", "nocol:x"] {
-        let search = Ranked { expression: bad, weights: [1.0; 4], phrases: None, allowed: None, limit: 10 };
+        let search = Ranked {
+            expression: bad,
+            weights: [1.0; 4],
+            average_length: None,
+            phrases: None,
+            allowed: None,
+            limit: 10,
+        };
         let error = store.read(|tx| ranked(tx, &search)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Usage, "{bad}: {error}");
         assert!(error.hints().iter().any(|hint| hint.contains("safe mode")), "{bad}");
@@ -149,8 +162,16 @@ fn an_expression_that_fts5_refuses_is_a_usage_error() {
 #[test]
 fn an_empty_index_has_no_documents() {
     let (_dir, store) = store();
-    assert_eq!(store.read(corpus_size).unwrap(), 0);
+    assert_eq!(store.read(corpus).unwrap().documents, 0);
     assert!(store.read(|tx| newest(tx, None, 10)).unwrap().is_empty());
+}
+
+#[test]
+fn items_are_compared_with_items() {
+    let item = Doc { thread: "five words of the talk".to_owned(), ..Doc::issue(1, "one", "two words") };
+    let talks = [Doc::discussion(&item, "five words of"), Doc::discussion(&item, "the talk")];
+    let (_dir, store) = with(&[item, talks[0].clone(), talks[1].clone()]);
+    assert_eq!(store.read(corpus).unwrap(), Corpus { documents: 3, item_length: Some(8.0) });
 }
 
 #[test]
