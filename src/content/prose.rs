@@ -1,6 +1,7 @@
-//! Tells the prose of a Markdown text from its code, so that `#3` in a backtrace is no
-//! reference. Not a Markdown parser: it knows fences, indented blocks, code spans,
-//! comments and `<pre>`/`<code>`, and takes time linear in the text.
+//! Tells the prose of a Markdown text from its code: `#3` in a backtrace is no reference.
+//!
+//! Not a Markdown parser: it knows fences, indented blocks, code spans, comments and
+//! `<pre>`/`<code>`, and takes time linear in the text.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,10 +1,8 @@
-//! Makes documents: the text that is searched, shown and embedded, of an issue, a merge
-//! request or a discussion, with everything that a query filters by.
+//! Makes documents of issues, merge requests and discussions.
 //!
 //! What is unknown is left out with its line: no author, no `Author:` line. In a thread a
 //! note always has its author line; a person without a login name is named without `@`, and
-//! one without any name is `unknown`. A discussion in which nobody said anything has no
-//! document. What members alone may read never meets public text: a discussion with public
+//! one without any name is `unknown`. A discussion of system notes alone has no document. What members alone may read never meets public text: a discussion with public
 //! notes shows those alone, one of internal notes alone is a document marked internal.
 
 use std::collections::BTreeSet;
@@ -72,7 +70,8 @@ fn render_item(item: &ItemSource, notes: &[NoteSource]) -> Document {
     );
 
     let spoken = || notes.iter().filter(|note| is_spoken(note) && !note.is_internal);
-    let bodies: Vec<String> = spoken().map(|note| note_text(&note.body).into_owned()).collect();
+    let bodies: Vec<String> =
+        spoken().map(|note| note_text(&note.body).into_owned()).filter(|body| !body.is_empty()).collect();
     finish(Parts {
         source_type: item.item_type.into(),
         source_id: item.id,
@@ -135,9 +134,9 @@ fn render_discussion(id: i64, item: &ItemSource, notes: &[NoteSource]) -> Option
     }))
 }
 
-/// Whether somebody said something with a note.
+/// Whether a note is somebody's.
 fn is_spoken(note: &NoteSource) -> bool {
-    !note.is_system && !note.body.trim().is_empty()
+    !note.is_system
 }
 
 const fn kind_name(item_type: ItemType) -> &'static str {

@@ -60,9 +60,10 @@ pub fn cut_text(text: &str, max_chars: usize) -> Truncated {
     Truncated { text: cut(text, max_chars), reason: Some(TruncationReason::SingleNoteOversized) }
 }
 
-/// Joins notes by empty lines within `max_chars` characters. Notes are never cut in the
-/// middle, unless one alone is too long: notes between the first and the last are left out,
-/// as few as possible, taking from both ends in turn.
+/// Joins notes by empty lines within `max_chars` characters.
+///
+/// Notes are never cut in the middle, unless one alone is too long: notes between the first
+/// and the last are left out, as few as possible, taking from both ends in turn.
 pub fn join_notes(notes: &[String], max_chars: usize, omission: Omission) -> Truncated {
     let lengths: Vec<usize> = notes.iter().map(|note| note.chars().count()).collect();
     let gaps = notes.len().saturating_sub(1) * SEPARATOR.len();

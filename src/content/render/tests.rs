@@ -158,12 +158,9 @@ fn what_is_unknown_is_left_out() {
 }
 
 #[test]
-fn a_discussion_without_words_has_no_document() {
+fn a_discussion_of_system_notes_alone_has_no_document() {
     assert_eq!(discussion(vec![]), None);
-    assert_eq!(
-        discussion(vec![NoteSource { is_system: true, ..note("bot", "closed") }, note("a", " ")]),
-        None
-    );
+    assert_eq!(discussion(vec![NoteSource { is_system: true, ..note("bot", "closed") }]), None);
 }
 
 #[test]

@@ -41,6 +41,10 @@ impl World {
     }
 
     fn run(&self, step: &RegenerateDocs, full: bool) -> Result<StepReport> {
+        self.with_ctx(full, |ctx| step.run(ctx))
+    }
+
+    fn with_ctx<T>(&self, full: bool, work: impl FnOnce(&StepCtx<'_>) -> T) -> T {
         let config = Config::default();
         let ctx = StepCtx {
             store: &self.store,
@@ -52,7 +56,7 @@ impl World {
             options: RunOptions { full, retry_failed: false },
             progress: Progress::new("regenerate-docs", ProgressMode::Silent),
         };
-        step.run(&ctx)
+        work(&ctx)
     }
 
     /// Runs the step; returns regenerated, unchanged, deleted, errored, and checks the index.
@@ -158,8 +162,10 @@ fn a5_12_what_is_deleted_upstream_is_not_found() {
     world.discuss(id, &[discussion("b", &["other"])]);
     assert_eq!(world.regenerate(false), (2, 0, 0, 0), "the cascade deleted the document of the thread");
     assert_eq!(world.found("zanzibar"), [""; 0]);
-    world.discuss(id, &[discussion("b", &[" "])]);
-    assert_eq!(world.regenerate(false), (1, 0, 1, 0), "a thread without words loses its document");
+    let mut silent = discussion("b", &["changed the label"]);
+    silent.notes[0].system = true;
+    world.discuss(id, &[silent]);
+    assert_eq!(world.regenerate(false), (1, 0, 1, 0), "a thread of system notes alone loses its document");
 }
 
 #[test]
@@ -193,6 +199,29 @@ fn a_time_that_moves_alone_reaches_the_document_without_a_rewrite() {
     world.store.write(|tx| queues::seed_dirty(tx, SourceType::Issue, 0, 10, 1)).unwrap();
     assert_eq!(world.regenerate(false), (0, 1, 0, 0));
     assert!(world.store.read(crate::store::documents::tests::dump).unwrap().contains("updated 99"));
+}
+
+#[test]
+fn a_change_that_arrives_while_a_document_is_made_stays_queued() {
+    let world = World::new();
+    let first = issue(1, "Title", "old");
+    let id = world.issue(&first);
+    let doomed = world.issue(&issue(2, "Doomed", "x"));
+    world.with_ctx(false, |ctx| {
+        let entries = ctx.read(|tx| queues::ready_dirty(tx, ctx.now(), 9)).unwrap();
+        assert_eq!(entries.len(), 2);
+        let mut batch = Batch::default();
+        batch.read(ctx, &entries).unwrap();
+        // Now the first changes, and the second is deleted.
+        world.issue(&Issue { description: Some("new".into()), ..first.clone() });
+        world.store.write(|tx| crate::store::documents::tests::delete_issue(tx, doomed)).unwrap();
+        let mut report = StepReport::default();
+        let stayed = batch.write(ctx, &mut report, &mut HashSet::new()).unwrap();
+        assert_eq!((stayed, report.count("regenerated")), (2, 0));
+    });
+    assert_eq!(world.regenerate(false), (1, 0, 0, 0));
+    assert_eq!(world.found("new"), [format!("issue {id}")]);
+    assert_eq!(world.found("doomed"), [""; 0], "nothing is made of what is gone");
 }
 
 #[test]

@@ -50,3 +50,9 @@ pub(crate) fn refuse_document_of(tx: &WriteTx<'_>, issue_id: i64) -> Result<()> 
     ))?;
     Ok(())
 }
+
+/// Deletes an issue as reconciliation does.
+pub(crate) fn delete_issue(tx: &WriteTx<'_>, issue_id: i64) -> Result<()> {
+    tx.sql().execute("DELETE FROM issues WHERE id = ?1", [issue_id])?;
+    Ok(())
+}

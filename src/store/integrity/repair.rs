@@ -6,7 +6,7 @@ use super::{CHECKS, Findings, Remedy};
 use crate::clock::Millis;
 use crate::content::hash;
 use crate::error::Result;
-use crate::store::{WriteTx, queues};
+use crate::store::{WriteTx, fts, queues};
 
 /// What a repair did, or would do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -76,7 +76,7 @@ pub fn repair(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<Repaire
     }
     if fts_wrong {
         // The delete trigger tells the index old values; on a wrong index that does harm.
-        sql.execute("INSERT INTO documents_fts(documents_fts) VALUES ('rebuild')", [])?;
+        fts::rebuild(tx)?;
     }
     done.orphaned_documents_deleted = sql.execute(
         "DELETE FROM documents WHERE (source_type = 'issue' AND source_id NOT IN (SELECT id FROM issues))
@@ -145,7 +145,10 @@ fn requeue(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<usize> {
         }
         for id in wrong {
             // An impossible hash makes the regeneration write the document again.
-            tx.sql().execute("UPDATE documents SET content_hash = '', meta_hash = '' WHERE id = ?1", [id])?;
+            tx.sql().execute(
+                "UPDATE documents SET content_hash = '', meta_hash = '', source_hash = x'' WHERE id = ?1",
+                [id],
+            )?;
             n += tx.sql().execute(
                 &queues::mark_all_sql("SELECT source_type, source_id, ?1 FROM documents WHERE id = ?2"),
                 (now, id),
