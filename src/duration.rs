@@ -54,7 +54,7 @@ pub mod duration_text {
         text
     }
 
-    /// Serde: writes [`format`].
+    /// Serde: writes [`format()`].
     ///
     /// # Errors
     /// Those of the serializer.
@@ -62,7 +62,7 @@ pub mod duration_text {
         serializer.serialize_str(&format(*duration))
     }
 
-    /// Serde: reads [`parse`].
+    /// Serde: reads [`parse()`].
     ///
     /// # Errors
     /// When the value is not a duration text.
