@@ -12,10 +12,10 @@ mod export_ingest;
 mod export_real;
 /// A database and the ingest step, without the runner.
 mod export_world;
-/// `lore jobs`: finding, checking, drawing; the shipped jobs.
-mod jobs;
 /// The GitLab server of our own does what GitLab does.
 mod gitlab_model;
+/// `lore jobs`: finding, checking, drawing; the shipped jobs.
+mod jobs;
 /// What the tests share.
 mod support;
 /// A GitLab server and the binary: sync, its failures and exit codes.
