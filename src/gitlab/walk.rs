@@ -4,7 +4,8 @@
 //! list is read leaves its page, all later rows move up by one, and the first row of the
 //! next page is never seen, for good, since the cursor passes it. So the next request starts
 //! at the last time that was read, not at a page number: a row can only move forward, into
-//! a window that is still to come. `Link` is followed only among rows that share one time.
+//! a window that is still to come. `Link` is followed only among rows that share one time,
+//! and there the pages are read again until they bring nothing new.
 
 use std::time::Duration;
 
@@ -29,27 +30,82 @@ pub fn start(cursor: Option<Millis>, overlap: Duration) -> Option<Millis> {
     cursor.map(|at| at.saturating_sub(overlap))
 }
 
+/// Passes over the same pages at most.
+const MAX_PASSES: u32 = 4;
+
 /// Where to go on after a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Onward {
-    /// A new list of what was updated at this time or later.
-    Window(Millis),
+    /// A new list of what was updated at this time or later, or of everything.
+    Window(Option<Millis>),
     /// The next page of the same list.
     Page(Url),
     /// The list is at its end.
     End,
 }
 
-/// Decides where to go on: `next` is the page's own successor, `window` the start of the
-/// list it belongs to, `times` the `updated_at` of its rows in their order.
-pub fn onward(next: Option<Url>, window: Option<Millis>, times: &[Millis]) -> Onward {
+/// A walk through one stream.
+#[derive(Debug)]
+pub struct Walk {
+    /// Start of the list that is read.
+    window: Option<Millis>,
+    /// Set while pages are followed by offset.
+    offset: Option<OffsetPass>,
+}
+
+#[derive(Debug, Default)]
+struct OffsetPass {
+    /// Rows of its pages that were new or changed.
+    n_changed: usize,
+    /// Passes before this one.
+    n_before: u32,
+}
+
+impl Walk {
+    /// Starts at a time, or at the beginning.
+    pub fn new(window: Option<Millis>) -> Self {
+        Self { window, offset: None }
+    }
+
+    /// Decides where to go on after a page: `next` is its own successor, `times` the
+    /// `updated_at` of its rows in their order, `n_changed` how many of them were news.
+    pub fn onward(&mut self, next: Option<Url>, times: &[Millis], n_changed: usize) -> Onward {
+        let onward = onward(next, self.window, times);
+        let follows_offset = matches!(onward, Onward::Page(_)) && is_ascending(times);
+        if let Some(pass) = &mut self.offset {
+            pass.n_changed += n_changed;
+        } else if follows_offset {
+            self.offset = Some(OffsetPass { n_changed, n_before: 0 });
+        }
+        match onward {
+            Onward::Page(url) => Onward::Page(url),
+            Onward::Window(_) | Onward::End => match self.offset.take() {
+                // A row may have left these pages while they were read, and another slipped
+                // by unseen. Once nothing is news, nothing was missed.
+                Some(OffsetPass { n_changed: 1.., n_before }) if n_before + 1 < MAX_PASSES => {
+                    self.offset = Some(OffsetPass { n_changed: 0, n_before: n_before + 1 });
+                    Onward::Window(self.window)
+                }
+                Some(_) | None => {
+                    if let Onward::Window(start) = onward {
+                        self.window = start;
+                    }
+                    onward
+                }
+            },
+        }
+    }
+}
+
+/// `window` is the start of the list that the page belongs to.
+fn onward(next: Option<Url>, window: Option<Millis>, times: &[Millis]) -> Onward {
     let Some(next) = next else { return Onward::End };
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return Onward::Page(next) };
     // One millisecond early: the server may compare by microseconds, or with `>`.
     let start = last - 1;
     // A list that starts with the rows of this page again would be no progress.
     if is_ascending(times) && first < last && window.is_none_or(|window| start > window) {
-        Onward::Window(start)
+        Onward::Window(Some(start))
     } else {
         Onward::Page(next)
     }
@@ -145,12 +201,32 @@ mod tests {
     #[test]
     fn a5_07_windows_move_on_and_equal_times_are_paged() {
         assert_eq!(onward(None, None, &[1, 2]), Onward::End);
-        assert_eq!(onward(Some(url()), None, &[10, 20]), Onward::Window(19));
+        assert_eq!(onward(Some(url()), None, &[10, 20]), Onward::Window(Some(19)));
         assert_eq!(onward(Some(url()), Some(19), &[20, 20]), Onward::Page(url()));
         assert_eq!(onward(Some(url()), Some(5), &[20, 20]), Onward::Page(url()));
-        assert_eq!(onward(Some(url()), Some(19), &[20, 21]), Onward::Window(20));
+        assert_eq!(onward(Some(url()), Some(19), &[20, 21]), Onward::Window(Some(20)));
         assert_eq!(onward(Some(url()), Some(19), &[]), Onward::Page(url()), "a page of hidden rows");
         assert_eq!(onward(Some(url()), None, &[20, 10]), Onward::Page(url()), "not in order");
+    }
+
+    #[test]
+    fn a5_09_pages_of_equal_times_are_read_until_they_bring_nothing_new() {
+        let mut walk = Walk::new(None);
+        assert_eq!(walk.onward(Some(url()), &[20, 20], 2), Onward::Page(url()));
+        assert_eq!(walk.onward(Some(url()), &[20, 30], 2), Onward::Window(None), "once more");
+        assert_eq!(walk.onward(Some(url()), &[20, 20], 0), Onward::Page(url()));
+        assert_eq!(walk.onward(Some(url()), &[20, 30], 1), Onward::Window(None), "one had slipped by");
+        assert_eq!(walk.onward(Some(url()), &[20, 20], 0), Onward::Page(url()));
+        assert_eq!(walk.onward(Some(url()), &[20, 30], 0), Onward::Window(Some(29)));
+        assert_eq!(walk.onward(None, &[30, 31], 1), Onward::End);
+        let mut endless = Walk::new(Some(5));
+        let passes = (0..100)
+            .take_while(|_| {
+                assert_eq!(endless.onward(Some(url()), &[20, 20], 1), Onward::Page(url()));
+                endless.onward(None, &[20], 1) != Onward::End
+            })
+            .count();
+        assert_eq!(passes, 3, "the passes are bounded");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::content::{Issue, ItemType, MergeRequest};
 use crate::engine::step::StepReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gitlab::Page;
-use crate::gitlab::walk::{self, Memo, Onward};
+use crate::gitlab::walk::{self, Memo, Onward, Walk};
 use crate::gitlab::wire::{self, BadRow};
 use crate::store::cursors::{self, Cursor};
 use crate::store::entities::{self, Change, Upserted};
@@ -92,8 +92,9 @@ pub(super) fn read(
         in_order: true,
     };
     let cursor_before = standing.at;
-    let mut window = walk::start(standing.at.map(|(time, _)| time), source.config.overlap);
-    let mut next = Some(window_url(source, ids, stream, window));
+    let start = walk::start(standing.at.map(|(time, _)| time), source.config.overlap);
+    let mut walk = Walk::new(start);
+    let mut next = Some(window_url(source, ids, stream, start));
     let mut seen_pages = BTreeSet::new();
     let mut last_page = BTreeSet::new();
     let mut server_now = None;
@@ -110,12 +111,12 @@ pub(super) fn read(
         server_now = server_now.or(page.server_time);
         total = total.or(page.total);
         n_rows += page.rows.len() as u64;
-        let times = store_page(source, ids, &mut standing, &page, &mut last_page, report)?;
+        let (times, n_changed) = store_page(source, ids, &mut standing, &page, &mut last_page, report)?;
         ctx.progress.set(stream, n_rows, total.map(|total| total.max(n_rows)));
-        next = match walk::onward(page.next, window, &times) {
+        next = match walk.onward(page.next, &times, n_changed) {
             Onward::Window(start) => {
-                window = Some(start);
-                Some(window_url(source, ids, stream, window))
+                seen_pages.clear();
+                Some(window_url(source, ids, stream, start))
             }
             Onward::Page(url) => Some(url),
             Onward::End => None,
@@ -141,7 +142,8 @@ fn window_url(source: &Source<'_>, ids: &ProjectIds, stream: &str, window: Optio
 }
 
 /// Stores one page in one transaction: rows, payloads, queue entries, cursor. Returns the
-/// times of its rows. `last_page` holds what the page before held, which windows repeat.
+/// times of its rows and how many of them were news. `last_page` holds what the page before
+/// held, which windows repeat.
 fn store_page(
     source: &Source<'_>,
     ids: &ProjectIds,
@@ -149,7 +151,7 @@ fn store_page(
     page: &Page,
     last_page: &mut BTreeSet<(i64, Millis)>,
     report: &mut StepReport,
-) -> Result<Vec<Millis>> {
+) -> Result<(Vec<Millis>, usize)> {
     let (mut rows, mut bad) = (Vec::new(), Vec::new());
     for raw in &page.rows {
         match Item::read(standing.item_type, raw) {
@@ -166,7 +168,7 @@ fn store_page(
     rows.retain(|row| !last_page.contains(&(row.item.key().0, row.item.key().2)));
     *last_page = keys;
     if rows.is_empty() && bad.is_empty() {
-        return Ok(times);
+        return Ok((times, 0));
     }
     let greatest = rows.iter().map(|row| (row.item.key().2, row.item.key().0)).max();
     let moved = greatest.filter(|greatest| standing.at.is_none_or(|at| *greatest > at));
@@ -217,7 +219,7 @@ fn store_page(
     match stored {
         Ok(tally) => {
             tally.report(standing.item_type, report);
-            Ok(times)
+            Ok((times, usize::try_from(tally.new + tally.changed).unwrap_or(0)))
         }
         Err(error) => {
             standing.at = before;

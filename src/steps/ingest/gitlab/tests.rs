@@ -251,6 +251,18 @@ fn a5_09_bugs_12_an_item_that_moves_while_the_list_is_read_costs_no_other() {
 }
 
 #[test]
+fn a5_09_an_item_that_moves_among_items_of_one_time_costs_no_other() {
+    let (world, project) = World::with_issues(250);
+    world.server.edit(|model| {
+        let now = model.now;
+        model.project(project).items.values_mut().for_each(|item| item.updated_at = now);
+    });
+    world.server.plan(Fault::times("/issues?", 2, Trouble::TouchOldest { project, kind: Kind::Issue }));
+    world.ingest();
+    assert_eq!(world.issues(), 250);
+}
+
+#[test]
 fn bugs_6_every_page_is_asked_from_the_rows_that_were_stored() {
     let (world, _) = World::with_issues(45);
     world.server.set(|settings| settings.max_per_page = 20);

@@ -272,7 +272,9 @@ impl Model {
         let now = self.now;
         let items = &mut self.project(project).items;
         let oldest = items.iter_mut().filter(|((other, _), _)| *other == kind).map(|(_, item)| item);
-        if let Some(item) = oldest.min_by_key(|item| item.updated_at) {
+        // Of several, the one that the list starts with.
+        let place = |item: &&mut Item| (item.updated_at, -item.row["id"].as_i64().unwrap_or(0));
+        if let Some(item) = oldest.min_by_key(place) {
             item.updated_at = now;
         }
     }
