@@ -169,6 +169,3 @@ fn all_failed(mut failures: Vec<Error>) -> Error {
         None => error,
     }
 }
-
-#[cfg(test)]
-mod tests;
