@@ -422,8 +422,8 @@ fn reply(answer: &RunAnswer, app: &mut App) -> Result<()> {
 
 /// What a newcomer can do with the sample data.
 const DEMO_NEXT: [&str; 5] = [
-    "lore query 'session expires too early'",
-    "lore query 'is:open label:bug upload'",
+    "lore query 'photos vanish when the disk is unplugged'",
+    "lore query 'is:open label:type::bug'",
     "lore show '#12'",
     "lore status",
     "lore config init > lore.toml   # then: lore run sync",

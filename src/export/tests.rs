@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::content::DiffPosition;
+use crate::content::{Author, DiffPosition};
 use crate::engine::cancel::StopReason;
 use crate::error::ErrorKind;
 
@@ -166,8 +166,6 @@ fn api_88_user_names_come_from_the_members_and_may_be_unknown() {
     let (second, _) = issue(&items, 2);
     assert_eq!(second.author, Author { username: None, name: Some("Someone Else".into()) });
 }
-
-use crate::content::Author;
 
 #[test]
 fn a5_05_an_author_can_be_null() {

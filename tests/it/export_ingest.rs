@@ -1,6 +1,8 @@
 //! The ingest step on export archives: what is stored, what is not written again, what
 //! happens when a source fails.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::path::Path;
 
 use lore::engine::cancel::StopReason;

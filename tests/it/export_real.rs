@@ -1,6 +1,8 @@
 //! Real and converted exports, when they are on this machine: what is stored is what the
 //! files hold, counted independently.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::Path;

@@ -1,5 +1,11 @@
 //! A database in a temporary directory, and the ingest step run on it without the runner.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that cannot go on panics, one that is skipped says so"
+)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +20,8 @@ use lore::store::{OpenOptions, Store};
 
 /// The world of one test.
 pub struct World {
-    /// Temporary directory, removed at the end.
-    pub dir: tempfile::TempDir,
+    /// Removed at the end.
+    _dir: tempfile::TempDir,
     /// The database.
     pub store: Store,
     /// Sources.
@@ -31,7 +37,7 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("lore.db"), OpenOptions::default()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { dir, store, config: Config::default(), cancel: Cancel::new(), runtime }
+        Self { _dir: dir, store, config: Config::default(), cancel: Cancel::new(), runtime }
     }
 
     /// The same with one export as source `main`, project `group/project`.
