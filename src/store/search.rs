@@ -34,6 +34,16 @@ pub fn projects(tx: &ReadTx<'_>) -> Result<Vec<KnownProject>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+/// Names of the labels that projects define.
+///
+/// # Errors
+/// Those of SQLite.
+pub fn labels(tx: &ReadTx<'_>) -> Result<Vec<String>> {
+    let mut statement = tx.sql().prepare_cached("SELECT DISTINCT name FROM labels ORDER BY name")?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
 /// What ranking must know of the whole index.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Corpus {
@@ -188,10 +198,11 @@ fn predicates(filter: &Filter) -> Vec<(String, Vec<Value>)> {
             vec![Value::from(milestone.clone())],
         ));
     }
-    for label in &filter.labels {
+    for labels in &filter.labels {
+        let marks = vec!["?"; labels.len()].join(", ");
         out.push((
-            "SELECT document_id FROM document_labels WHERE label_name = ?".to_owned(),
-            vec![Value::from(label.clone())],
+            format!("SELECT document_id FROM document_labels WHERE label_name IN ({marks})"),
+            labels.iter().cloned().map(Value::from).collect(),
         ));
     }
     if let Some(assignee) = &filter.assignee {
