@@ -43,6 +43,7 @@ fn measure(directory: &Path, discussions: bool, queries: &str) {
             store_lengths(tx)
         })
         .unwrap();
+    println!("{:?}", store.read(sql::corpus).unwrap());
     for discussion in if discussions { vec![0.0, 0.25, 0.5] } else { vec![DISCUSSION_FACTOR] } {
         score(directory, &store, &names, discussion, discussions, queries);
     }
