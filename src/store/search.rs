@@ -53,18 +53,18 @@ pub struct Corpus {
     pub item_length: Option<f64>,
 }
 
-/// Reads the size of the index, without counting anything.
+/// Reads the size of the index; the two counts look at the pages of an index only.
 ///
 /// Discussions are short and many. Against an average that they pull down every item looks
-/// long, so items are compared with items: their number is told by the greatest ids, and the
-/// words of the discussions by the words of the threads, which are the same texts.
+/// long, so items are compared with items. The words of the discussions are told by the words
+/// of the threads, which are the same texts.
 ///
 /// # Errors
 /// Those of SQLite.
 pub fn corpus(tx: &ReadTx<'_>) -> Result<Corpus> {
     let mut statement = tx.sql().prepare_cached(
         "SELECT lore_documents(documents_fts), lore_tokens(documents_fts, -1), lore_tokens(documents_fts, 2),
-                (SELECT COALESCE(max(id), 0) FROM issues) + (SELECT COALESCE(max(id), 0) FROM merge_requests)
+                (SELECT count(*) FROM issues) + (SELECT count(*) FROM merge_requests)
            FROM documents_fts LIMIT 1",
     )?;
     let row = |row: &rusqlite::Row<'_>| {

@@ -44,7 +44,7 @@ fn measure(directory: &Path, discussions: bool, queries: &str) {
         })
         .unwrap();
     println!("{:?}", store.read(sql::corpus).unwrap());
-    for discussion in if discussions { vec![0.0, 0.25, 0.5] } else { vec![DISCUSSION_FACTOR] } {
+    for discussion in if discussions { vec![0.3, 0.5, 0.7] } else { vec![DISCUSSION_FACTOR] } {
         score(directory, &store, &names, discussion, discussions, queries);
     }
 }
@@ -68,7 +68,7 @@ fn score(
         relevant.entry(query).or_default().insert(document, gain);
     }
     let (mut ndcg, mut recall, mut count) = (0.0, 0.0, 0.0);
-    for query in lines(&directory.join(queries)).into_iter().take(400) {
+    for query in lines(&directory.join(queries)).into_iter().take(250) {
         let Some(judged) = relevant.get(&text(&query, "id")) else { continue };
         let found: Vec<String> =
             match answer(store, &Request { limit: 100, settings, ..request(&text(&query, "text")) }) {
