@@ -41,8 +41,9 @@ use wanted::Wanted;
 /// Results that one page may hold.
 pub const MAX_LIMIT: usize = 100;
 
-/// What a discussion's score counts when it stands for its item, unless told otherwise. The
-/// item's own document holds the text of its discussions too, at a lower weight, and ranks
+/// What a discussion's score counts when it stands for its item, unless told otherwise.
+///
+/// The item's own document holds the text of its discussions too, at a lower weight, and ranks
 /// items better than their discussions do.
 pub const DISCUSSION_FACTOR: f64 = 0.5;
 
