@@ -13,8 +13,8 @@ pub struct Filter {
     pub types: Vec<SourceType>,
     /// Any of these authors (usernames); empty: all.
     pub authors: Vec<String>,
-    /// All of these labels.
-    pub labels: Vec<String>,
+    /// One of each of these sets of labels.
+    pub labels: Vec<Vec<String>>,
     /// All of these paths.
     pub paths: Vec<PathFilter>,
     /// Any of these states of the item; empty: all.

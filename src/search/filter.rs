@@ -32,6 +32,32 @@ pub fn matches(pattern: &str, path: &str) -> bool {
     }
 }
 
+/// What names can mean.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// All projects.
+    pub projects: Vec<KnownProject>,
+    /// Labels that projects define; left empty when none is asked for.
+    pub labels: Vec<String>,
+}
+
+/// The labels that a name means: itself; else in another case (`Bug`); else inside of any
+/// scope (`type::bug`); else itself, and nothing has it.
+fn label(name: &str, known: &[String]) -> Vec<String> {
+    if known.iter().any(|label| label == name) {
+        return vec![name.to_owned()];
+    }
+    let lower = name.to_lowercase();
+    let same: Vec<String> = known.iter().filter(|label| label.to_lowercase() == lower).cloned().collect();
+    if !same.is_empty() {
+        return same;
+    }
+    let tail = format!("::{lower}");
+    let scoped: Vec<String> =
+        known.iter().filter(|label| label.to_lowercase().ends_with(&tail)).cloned().collect();
+    if scoped.is_empty() { vec![name.to_owned()] } else { scoped }
+}
+
 /// Resolves what was asked for inside a scope.
 ///
 /// A project that is not known matches nothing and gives a warning that names the nearest known one: a script that asks about a project
@@ -40,13 +66,9 @@ pub fn matches(pattern: &str, path: &str) -> bool {
 /// # Errors
 /// [`ErrorKind::Usage`](crate::error::ErrorKind::Usage) when the last part of a path means
 /// several projects.
-pub fn resolve(
-    wanted: &Wanted,
-    scope: &Scope,
-    known: &[KnownProject],
-    warnings: &mut Vec<String>,
-) -> Result<Filter> {
-    let visible: Vec<&KnownProject> = known.iter().filter(|project| scope.allows(&project.path)).collect();
+pub fn resolve(wanted: &Wanted, scope: &Scope, known: &Known, warnings: &mut Vec<String>) -> Result<Filter> {
+    let visible: Vec<&KnownProject> =
+        known.projects.iter().filter(|project| scope.allows(&project.path)).collect();
     let mut projects = scope.projects.is_some().then(|| visible.iter().map(|project| project.id).collect());
     if !wanted.projects.is_empty() {
         let mut ids = Vec::new();
@@ -61,7 +83,7 @@ pub fn resolve(
         projects,
         types: wanted.types.clone(),
         authors: wanted.authors.clone(),
-        labels: wanted.labels.clone(),
+        labels: wanted.labels.iter().map(|name| label(name, &known.labels)).collect(),
         paths: wanted.paths.clone(),
         states: wanted.states.clone(),
         milestone: wanted.milestone.clone(),
@@ -121,11 +143,23 @@ fn unknown(name: &str, visible: &[&KnownProject]) -> String {
 mod tests {
     use super::*;
 
-    fn known() -> Vec<KnownProject> {
-        [(1, "group/app"), (2, "group/lib"), (3, "other/app"), (4, "groupie/x")]
+    fn known() -> Known {
+        let projects = [(1, "group/app"), (2, "group/lib"), (3, "other/app"), (4, "groupie/x")]
             .into_iter()
             .map(|(id, path)| KnownProject { id, path: path.to_owned() })
-            .collect()
+            .collect();
+        let labels = ["Regression", "bug", "kind::feature", "type::feature"].map(str::to_owned).to_vec();
+        Known { projects, labels }
+    }
+
+    #[test]
+    fn labels_are_named_exactly_or_nearly() {
+        let means = |name: &str| label(name, &known().labels);
+        assert_eq!(means("bug"), ["bug"]);
+        assert_eq!(means("regression"), ["Regression"]);
+        assert_eq!(means("feature"), ["kind::feature", "type::feature"]);
+        assert_eq!(means("type::feature"), ["type::feature"]);
+        assert_eq!(means("unknown"), ["unknown"]);
     }
 
     fn ids(names: &[&str], scope: &Scope) -> (Option<Vec<i64>>, Vec<String>) {

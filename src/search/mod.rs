@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::search::{self as sql, Hydrated};
 use crate::store::{ReadTx, Store};
 
-use filter::Scope;
+use filter::{Known, Scope};
 use lexical::Needles;
 use parse::Query;
 use rank::Ranking;
@@ -41,8 +41,9 @@ use wanted::Wanted;
 /// Results that one page may hold.
 pub const MAX_LIMIT: usize = 100;
 
-/// What a discussion's score counts when it stands for its item, unless told otherwise. The
-/// item's own document holds the text of its discussions too, at a lower weight, and ranks
+/// What a discussion's score counts when it stands for its item, unless told otherwise.
+///
+/// The item's own document holds the text of its discussions too, at a lower weight, and ranks
 /// items better than their discussions do.
 pub const DISCUSSION_FACTOR: f64 = 0.5;
 
@@ -217,7 +218,7 @@ struct Funnel<'a> {
     stages: Stages,
     warnings: Vec<String>,
     corpus: sql::Corpus,
-    projects: Vec<sql::KnownProject>,
+    known: Known,
     filter: Filter,
     allowed: Option<Bitset>,
 }
@@ -226,14 +227,15 @@ impl<'a> Funnel<'a> {
     /// SCOPE: what may be seen and is wanted.
     fn new(tx: &'a ReadTx<'a>, request: &'a Request, query: Query, mut stages: Stages) -> Result<Self> {
         let mut warnings = query.warnings.clone();
-        let (corpus, projects, filter, allowed) = stages.time("scope", |_| {
+        let (corpus, known, filter, allowed) = stages.time("scope", |_| {
             let corpus = sql::corpus(tx)?;
-            let projects = sql::projects(tx)?;
-            let filter = filter::resolve(&query.wanted, &request.scope, &projects, &mut warnings)?;
+            let labels = if query.wanted.labels.is_empty() { Vec::new() } else { sql::labels(tx)? };
+            let known = Known { projects: sql::projects(tx)?, labels };
+            let filter = filter::resolve(&query.wanted, &request.scope, &known, &mut warnings)?;
             let allowed = sql::compile(tx, &filter)?;
-            Ok((corpus, projects, filter, allowed))
+            Ok((corpus, known, filter, allowed))
         })?;
-        Ok(Self { tx, request, query, stages, warnings, corpus, projects, filter, allowed })
+        Ok(Self { tx, request, query, stages, warnings, corpus, known, filter, allowed })
     }
 
     fn run(mut self) -> Result<Answer> {
@@ -374,7 +376,7 @@ impl<'a> Funnel<'a> {
     fn loosen(&mut self) -> Result<Vec<Loosened>> {
         let mut out = Vec::new();
         for (without, wanted) in self.query.wanted.each_left_out() {
-            let filter = filter::resolve(&wanted, &self.request.scope, &self.projects, &mut Vec::new())?;
+            let filter = filter::resolve(&wanted, &self.request.scope, &self.known, &mut Vec::new())?;
             if filter == self.filter && wanted.in_title == self.query.wanted.in_title {
                 continue;
             }

@@ -5,9 +5,10 @@
 //! faster because it reads the documents' lengths from the blobs of `document_lengths`, 1,024
 //! a row, instead of one B-tree row a hit, and because the caller may pass the document
 //! frequencies it knows already. `parameters` is a blob of little-endian `f64`: four column
-//! weights, the average length to compare with (0: that of the whole index), then for each phrase of the expression its document frequency and a factor. When
-//! the number of phrases does not fit, frequencies are counted as `bm25()` counts them and
-//! every factor is 1. A length that is missing (0) or saturated (65,535) is asked of FTS5.
+//! weights, the average length to compare with (0: that of the whole index), then for each
+//! phrase of the expression its document frequency and a factor. When the number of phrases
+//! does not fit, frequencies are counted as `bm25()` counts them and every factor is 1. A
+//! length that is missing (0) or saturated (65,535) is asked of FTS5.
 //!
 //! `lore_documents(documents_fts)` is the number of documents in the index, and
 //! `lore_tokens(documents_fts, column)` that of the words in a column, or with -1 in all.

@@ -34,6 +34,16 @@ pub fn projects(tx: &ReadTx<'_>) -> Result<Vec<KnownProject>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+/// Names of the labels that projects define.
+///
+/// # Errors
+/// Those of SQLite.
+pub fn labels(tx: &ReadTx<'_>) -> Result<Vec<String>> {
+    let mut statement = tx.sql().prepare_cached("SELECT DISTINCT name FROM labels ORDER BY name")?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
 /// What ranking must know of the whole index.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Corpus {
@@ -43,18 +53,18 @@ pub struct Corpus {
     pub item_length: Option<f64>,
 }
 
-/// Reads the size of the index, without counting anything.
+/// Reads the size of the index; the two counts look at the pages of an index only.
 ///
 /// Discussions are short and many. Against an average that they pull down every item looks
-/// long, so items are compared with items: their number is told by the greatest ids, and the
-/// words of the discussions by the words of the threads, which are the same texts.
+/// long, so items are compared with items. The words of the discussions are told by the words
+/// of the threads, which are the same texts.
 ///
 /// # Errors
 /// Those of SQLite.
 pub fn corpus(tx: &ReadTx<'_>) -> Result<Corpus> {
     let mut statement = tx.sql().prepare_cached(
         "SELECT lore_documents(documents_fts), lore_tokens(documents_fts, -1), lore_tokens(documents_fts, 2),
-                (SELECT COALESCE(max(id), 0) FROM issues) + (SELECT COALESCE(max(id), 0) FROM merge_requests)
+                (SELECT count(*) FROM issues) + (SELECT count(*) FROM merge_requests)
            FROM documents_fts LIMIT 1",
     )?;
     let row = |row: &rusqlite::Row<'_>| {
@@ -188,10 +198,11 @@ fn predicates(filter: &Filter) -> Vec<(String, Vec<Value>)> {
             vec![Value::from(milestone.clone())],
         ));
     }
-    for label in &filter.labels {
+    for labels in &filter.labels {
+        let marks = vec!["?"; labels.len()].join(", ");
         out.push((
-            "SELECT document_id FROM document_labels WHERE label_name = ?".to_owned(),
-            vec![Value::from(label.clone())],
+            format!("SELECT document_id FROM document_labels WHERE label_name IN ({marks})"),
+            labels.iter().cloned().map(Value::from).collect(),
         ));
     }
     if let Some(assignee) = &filter.assignee {

@@ -18,6 +18,8 @@ mod export_world;
 mod gitlab_model;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
+/// `lore query` and `lore show` on the sample project.
+mod query;
 /// What the tests share.
 mod support;
 /// A GitLab server and the binary: sync, its failures and exit codes.

@@ -33,8 +33,11 @@ fn each_predicate_restricts_and_all_compose() {
         filter
     };
     let bug = "bug".to_owned();
-    assert_eq!(allowed(&store, &f(&|f| f.labels = vec![bug.clone()])), [2, 3]);
-    assert_eq!(allowed(&store, &f(&|f| f.labels = vec![bug.clone(), "needs review".to_owned()])), [2]);
+    assert_eq!(allowed(&store, &f(&|f| f.labels = vec![vec![bug.clone()]])), [2, 3]);
+    assert_eq!(
+        allowed(&store, &f(&|f| f.labels = vec![vec![bug.clone()], vec!["needs review".to_owned()]])),
+        [2]
+    );
     assert_eq!(allowed(&store, &f(&|f| f.paths = vec![PathFilter::parse("src/")])), [3, 4]);
     assert_eq!(allowed(&store, &f(&|f| f.paths = vec![PathFilter::parse("src/x_y/")])), [4]);
     assert_eq!(allowed(&store, &f(&|f| f.paths = vec![PathFilter::parse("src/a.rs")])), [3]);
@@ -52,7 +55,7 @@ fn each_predicate_restricts_and_all_compose() {
     assert_eq!(allowed(&store, &f(&|f| (f.created_from, f.created_to) = (Some(5_000), Some(7_000)))), [5, 6]);
     assert_eq!(allowed(&store, &f(&|f| f.updated_from = Some(6_000))), [6, 7]);
     let composed = f(&|f| {
-        f.labels = vec![bug.clone()];
+        f.labels = vec![vec![bug.clone()]];
         f.paths = vec![PathFilter::parse("src/")];
         f.states = vec!["opened".to_owned()];
         f.projects = Some(vec![1, 2]);
@@ -80,7 +83,7 @@ fn filters_never_read_the_wide_rows() {
         projects: Some(vec![1]),
         types: vec![SourceType::Issue],
         authors: vec!["a".to_owned()],
-        labels: vec!["l".to_owned()],
+        labels: vec![vec!["l".to_owned()], vec!["m".to_owned(), "n".to_owned()]],
         paths: vec![PathFilter::parse("a/"), PathFilter::parse("b")],
         states: vec!["opened".to_owned()],
         milestone: Some("m".to_owned()),
