@@ -6,6 +6,8 @@ mod config;
 mod crash;
 /// The generated reference is up to date.
 mod docs;
+/// Documents of awkward texts.
+mod documents;
 /// The ingest step on export archives.
 mod export_ingest;
 /// Real and converted exports, when they are on this machine.
