@@ -3,6 +3,7 @@
 //! Also of the real issues of `rust-2k`, with the sizes that come of them, when
 //! `LORE_SHARED` names the directory that holds them. Processor time and not wall time: it
 //! is what a busy machine disturbs least, and one thread does all the work.
+#![expect(clippy::print_stderr, reason = "it reports to whoever runs it")]
 #![expect(clippy::expect_used, reason = "a benchmark that cannot run has nothing to report")]
 
 use std::collections::BTreeMap;

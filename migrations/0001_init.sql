@@ -195,7 +195,9 @@ CREATE TABLE dirty_sources (
   PRIMARY KEY (source_type, source_id),
   CHECK ((attempt_count = 0) = (last_attempt_at IS NULL))
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX idx_dirty_sources_ready ON dirty_sources(attempt_count, queued_at, next_attempt_at);
+-- In the order in which entries are taken: a batch reads its own entries and no more, also
+-- when a whole project was queued in the same millisecond.
+CREATE INDEX idx_dirty_sources_ready ON dirty_sources(attempt_count, queued_at, source_type, source_id);
 
 CREATE TABLE pending_discussion_fetches (
   project_id       INTEGER NOT NULL REFERENCES projects(id) ON DELETE CASCADE,
@@ -211,7 +213,7 @@ CREATE TABLE pending_discussion_fetches (
   PRIMARY KEY (project_id, noteable_type, noteable_iid),
   CHECK ((attempt_count = 0) = (last_attempt_at IS NULL))
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX idx_pending_discussions_ready ON pending_discussion_fetches(attempt_count, queued_at, next_attempt_at);
+CREATE INDEX idx_pending_discussions_ready ON pending_discussion_fetches(attempt_count, queued_at, project_id, noteable_type, noteable_iid);
 
 -- ---------------------------------------------------------------- documents
 
@@ -307,6 +309,9 @@ CREATE VIRTUAL TABLE documents_fts USING fts5(
   content = 'documents_fts_source', content_rowid = 'id',
   tokenize = 'porter unicode61 remove_diacritics 2'
 );
+
+-- Memory for the words of one transaction: a batch of documents becomes one segment.
+INSERT INTO documents_fts(documents_fts, rank) VALUES ('hashsize', 8388608);
 
 -- An external-content index is told the old values to remove them: COALESCE keeps the
 -- values told equal to the values indexed.

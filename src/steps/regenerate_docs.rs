@@ -44,14 +44,14 @@ pub struct RegenerateDocs {
 
 impl Default for RegenerateDocs {
     fn default() -> Self {
-        Self { limit: 0, batch: 400 }
+        Self { limit: 0, batch: 1_000 }
     }
 }
 
 impl Step for RegenerateDocs {
     const KIND: &'static str = "regenerate-docs";
     const SUMMARY: &'static str = "makes the documents of changed sources";
-    const EXAMPLE: &'static str = "{ batch = 400 }";
+    const EXAMPLE: &'static str = "{ batch = 1000 }";
 
     fn run(&self, ctx: &StepCtx<'_>) -> Result<StepReport> {
         let mut report = StepReport::default();
@@ -115,9 +115,11 @@ impl RegenerateDocs {
             }
             left -= entries.len();
             done += u64::try_from(entries.len()).unwrap_or(0);
-            let mut prepared = Batch::default();
-            for part in entries.chunks(READ_BATCH) {
-                prepared.read(ctx, part)?;
+            let (known, changed) = look(ctx, entries)?;
+            let mut prepared = Batch { prepared: known, bytes: 0 };
+            let mut changed = changed.into_iter().peekable();
+            while changed.peek().is_some() {
+                prepared.render(ctx, changed.by_ref().take(READ_BATCH).collect())?;
                 if prepared.bytes > BATCH_BYTES {
                     stuck += std::mem::take(&mut prepared).write(ctx, report, &mut tried)?;
                 }
@@ -157,38 +159,47 @@ struct Batch {
     bytes: usize,
 }
 
+/// An entry whose source has to be read.
+#[derive(Debug)]
+struct Changed {
+    entry: DirtyEntry,
+    glance: Glance,
+    stored: Option<StoredDocument>,
+}
+
+/// Tells the entries that need no reading, with their plans, from those that changed.
+fn look(ctx: &StepCtx<'_>, entries: Vec<DirtyEntry>) -> Result<(Vec<Prepared>, Vec<Changed>)> {
+    let (glances, stored) =
+        ctx.read(|tx| Ok((sources::glance(tx, &entries)?, documents::stored(tx, &entries)?)))?;
+    let (mut known, mut changed) = (Vec::new(), Vec::new());
+    for ((entry, glance), stored) in entries.into_iter().zip(glances).zip(stored) {
+        match (glance, stored) {
+            (Some(glance), Some(stored)) if !ctx.options.full && stored.is_made_of(&glance.source_hash) => {
+                let plan = Plan::Keep(stored, glance.updated_at);
+                known.push(Prepared { entry, glance: Some(glance), plan });
+            }
+            (Some(glance), stored) => changed.push(Changed { entry, glance, stored }),
+            (None, stored) => {
+                let plan = Plan::Delete(stored.map(|stored| stored.id));
+                known.push(Prepared { entry, glance: None, plan });
+            }
+        }
+    }
+    Ok((known, changed))
+}
+
 impl Batch {
-    /// Reads and renders entries; nothing is locked meanwhile.
-    fn read(&mut self, ctx: &StepCtx<'_>, entries: &[DirtyEntry]) -> Result<()> {
-        let (glances, stored, sources, changed) = ctx.read(|tx| {
-            let glances = sources::glance(tx, entries)?;
-            let stored = documents::stored(tx, entries)?;
-            let changed: Vec<usize> = (0..entries.len())
-                .filter(|at| match (&glances[*at], &stored[*at]) {
-                    (Some(glance), Some(stored)) => {
-                        ctx.options.full || !stored.is_made_of(&glance.source_hash)
-                    }
-                    (Some(_), None) => true,
-                    (None, _) => false,
-                })
-                .collect();
-            let to_read: Vec<DirtyEntry> = changed.iter().map(|at| entries[*at].clone()).collect();
-            Ok((glances, stored, sources::read_sources(tx, &to_read)?, changed))
-        })?;
-        let mut sources: Vec<Option<ReadSource>> = place(entries.len(), changed, sources);
-        for (at, (glance, stored)) in glances.into_iter().zip(stored).enumerate() {
-            let plan = match (sources[at].take(), stored) {
-                (Some(source), stored) => plan(source, stored),
-                (None, Some(stored)) if glance.is_some() => {
-                    Plan::Keep(stored, glance.as_ref().and_then(|glance| glance.updated_at))
-                }
-                (None, stored) => Plan::Delete(stored.map(|stored| stored.id)),
-            };
+    /// Reads and renders what changed; nothing is locked meanwhile.
+    fn render(&mut self, ctx: &StepCtx<'_>, changed: Vec<Changed>) -> Result<()> {
+        let entries: Vec<DirtyEntry> = changed.iter().map(|changed| changed.entry.clone()).collect();
+        let sources = ctx.read(|tx| sources::read_sources(tx, &entries))?;
+        for (Changed { entry, glance, stored }, source) in changed.into_iter().zip(sources) {
+            let plan = plan(source, stored);
             if let Plan::Write(document) = &plan {
                 self.bytes +=
                     document.content_text.len() + document.thread_text.len() + document.terms_text.len();
             }
-            self.prepared.push(Prepared { entry: entries[at].clone(), glance, plan });
+            self.prepared.push(Prepared { entry, glance: Some(glance), plan });
         }
         Ok(())
     }
@@ -216,15 +227,6 @@ impl Batch {
         }
         Ok(outcome.n_stayed)
     }
-}
-
-/// Puts read sources at the places of their entries.
-fn place(n: usize, places: Vec<usize>, sources: Vec<ReadSource>) -> Vec<Option<ReadSource>> {
-    let mut out: Vec<Option<ReadSource>> = vec![None; n];
-    for (at, source) in places.into_iter().zip(sources) {
-        out[at] = Some(source);
-    }
-    out
 }
 
 fn plan(source: ReadSource, stored: Option<StoredDocument>) -> Plan {

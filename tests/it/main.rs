@@ -8,6 +8,8 @@ mod crash;
 mod docs;
 /// The sample that is built in.
 mod export_demo;
+/// Documents of awkward texts.
+mod documents;
 /// The ingest step on export archives.
 mod export_ingest;
 /// Real and converted exports, when they are on this machine.

@@ -210,8 +210,9 @@ fn a_change_that_arrives_while_a_document_is_made_stays_queued() {
     world.with_ctx(false, |ctx| {
         let entries = ctx.read(|tx| queues::ready_dirty(tx, ctx.now(), 9)).unwrap();
         assert_eq!(entries.len(), 2);
-        let mut batch = Batch::default();
-        batch.read(ctx, &entries).unwrap();
+        let (known, changed) = look(ctx, entries).unwrap();
+        let mut batch = Batch { prepared: known, bytes: 0 };
+        batch.render(ctx, changed).unwrap();
         // Now the first changes, and the second is deleted.
         world.issue(&Issue { description: Some("new".into()), ..first.clone() });
         world.store.write(|tx| crate::store::documents::tests::delete_issue(tx, doomed)).unwrap();
