@@ -8,9 +8,10 @@ use crate::engine::step::{Step, StepReport};
 use crate::error::Result;
 use crate::store::integrity::{self, Repaired};
 
-/// Runs the integrity check, plans a repair from what it found, and applies it in one
-/// transaction: the full-text index is built again, rows that belong to nothing are
-/// deleted, documents that are missing or wrong are queued to be made again.
+/// Plans a repair from what the integrity check finds and applies it in one transaction.
+///
+/// The full-text index is built again, rows that belong to nothing are deleted, documents
+/// that are missing or wrong are queued to be made again.
 ///
 /// Damaged pages cannot be repaired; then the step fails with exit code 22.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]

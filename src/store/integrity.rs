@@ -1,5 +1,6 @@
-//! What must hold across tables, written once: each check with its meaning, how it is found
-//! and how it is repaired. Used by the `integrity-check` and `repair` steps, by
+//! What must hold across tables, written once.
+//!
+//! Each check comes with its meaning, how it is found and how it is repaired. Used by the `integrity-check` and `repair` steps, by
 //! `lore status --check`, and by tests after every scenario.
 
 mod repair;

@@ -257,20 +257,6 @@ impl Store {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
         out.map_err(|error| stopped(cancel, error))
     }
-
-    /// Runs maintenance that SQLite refuses inside a transaction (VACUUM, checkpoints).
-    /// The fencing token is checked before; the caller has extended the lease.
-    ///
-    /// # Errors
-    /// As [`Store::write`].
-    pub(in crate::store) fn maintain<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        self.write(|_| Ok(()))?;
-        let writer = self.writer.as_ref().ok_or_else(|| {
-            Error::internal("maintenance was asked of a database that is open for reading only")
-        })?;
-        let handle = writer.lock().unwrap_or_else(PoisonError::into_inner);
-        work(&handle.connection)
-    }
 }
 
 /// An interrupted statement is reported as the stop that caused it.

@@ -1,4 +1,11 @@
 //! The integration tests: the compiled binary from outside, and the shape of the tree.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "the rules of the library; a test fails by panicking and reads its surroundings"
+)]
 
 /// `lore config`: places, precedence, secrets.
 mod config;
@@ -6,10 +13,10 @@ mod config;
 mod crash;
 /// The generated reference is up to date.
 mod docs;
-/// The sample that is built in.
-mod export_demo;
 /// Documents of awkward texts.
 mod documents;
+/// The sample that is built in.
+mod export_demo;
 /// The ingest step on export archives.
 mod export_ingest;
 /// Real and converted exports, when they are on this machine.

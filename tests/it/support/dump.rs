@@ -101,7 +101,7 @@ pub fn dump(path: &Path) -> String {
         let volatile =
             VOLATILE.iter().find(|(name, _)| name == table).map_or(&[][..], |(_, columns)| columns);
         let mut statement = connection.prepare(&format!("SELECT * FROM \"{table}\"")).unwrap();
-        let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+        let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
         let mut lines = Vec::new();
         let mut rows = statement.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {
