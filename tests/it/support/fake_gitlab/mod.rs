@@ -1,6 +1,8 @@
 //! A GitLab server of our own: a model with a clock, permissions and faults, or a replay of
-//! recorded exchanges. It speaks HTTP/1.1 over plain sockets, so that a fault can also be a
-//! truncated body, a silence or a broken connection.
+//! recorded exchanges.
+//!
+//! It speaks HTTP/1.1 over plain sockets, so that a fault can also be a truncated body, a
+//! silence or a broken connection.
 //!
 //! Needs nothing of the crate under test, so that unit tests and tests of the binary share it.
 
