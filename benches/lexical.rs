@@ -164,9 +164,9 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
             let title = (kind != "discussion").then(|| language.text(&mut random, title));
             tx.prepare_cached(
                 "INSERT INTO temp.stage(id, source_type, source_id, project_id, item_type, item_id, item_iid, author_username, created_at,
-                    updated_at, state, is_draft, is_confidential, is_internal, label_names, content_hash, labels_hash, paths_hash, meta_hash,
+                    updated_at, state, is_draft, is_confidential, is_internal, label_names, content_hash, source_hash, labels_hash, paths_hash, meta_hash,
                     is_truncated, body_start, title, terms_text, content_text, thread_text)
-                 VALUES (?1, ?2, ?1, ?3, ?4, ?1, ?1, ?5, ?6, ?6, ?7, 0, ?8, 0, '[]', 'h', '', '', '', 0, ?9, ?10, '', ?11, '')",
+                 VALUES (?1, ?2, ?1, ?3, ?4, ?1, ?1, ?5, ?6, ?6, ?7, 0, ?8, 0, '[]', 'h', x'00', '', '', '', 0, ?9, ?10, '', ?11, '')",
             )
             .unwrap()
             .execute(params![
