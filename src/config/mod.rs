@@ -40,6 +40,8 @@ pub struct Config {
     pub query: QueryConfig,
     /// Named sets of projects that a query may be bound to.
     pub scopes: BTreeMap<String, ScopeConfig>,
+    /// How texts become vectors.
+    pub embedding: EmbeddingConfig,
 }
 
 /// `[database]`
@@ -209,6 +211,109 @@ impl Default for QueryConfig {
             candidates: 200,
             include_confidential: false,
         }
+    }
+}
+
+/// `[embedding]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EmbeddingConfig {
+    /// Who embeds: `builtin` (default, in this process), `ollama`, `openai` (any server with
+    /// its `/v1/embeddings`) or `tei`.
+    pub provider: EmbeddingProvider,
+    /// Address of the server, with its sub-path when it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Model, exactly as the server names it. Default: `nomic-embed-text` (ollama),
+    /// `text-embedding-3-small` (openai), the one that is served (tei).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Where the server's access token is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<SecretRef>,
+    /// Dimensions of the vectors. Default: what the server's first answer has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dims: Option<usize>,
+    /// Text put in front of a query. Default: what the model was trained with, when it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query_prefix: Option<String>,
+    /// Text put in front of a passage. Default: what the model was trained with, when it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub document_prefix: Option<String>,
+    /// Tokens of a passage, title not counted: 32 to 2,000. Default 180.
+    pub chunk_tokens: usize,
+    /// Texts in one request at most. Default 32.
+    pub batch: usize,
+    /// Characters in one request at most. Default 60000.
+    pub batch_chars: usize,
+    /// Tokens in one request at most, estimated. Default 8000.
+    pub batch_tokens: usize,
+    /// Requests under way at once; for `builtin`, threads. Default 2.
+    pub concurrency: usize,
+    /// Time after which a request for passages is given up. Default `5m`: a server may load
+    /// its model first.
+    #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
+    pub timeout: Duration,
+    /// Time after which a query is answered without vectors. Default `3s`.
+    #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
+    pub query_timeout: Duration,
+    /// File with certificates to trust beside the usual ones, PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+}
+
+impl Default for EmbeddingConfig {
+    fn default() -> Self {
+        Self {
+            provider: EmbeddingProvider::Builtin,
+            url: None,
+            model: None,
+            token: None,
+            dims: None,
+            query_prefix: None,
+            document_prefix: None,
+            chunk_tokens: 180,
+            batch: 32,
+            batch_chars: 60_000,
+            batch_tokens: 8_000,
+            concurrency: 2,
+            timeout: Duration::from_secs(300),
+            query_timeout: Duration::from_secs(3),
+            ca_file: None,
+        }
+    }
+}
+
+/// Who embeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EmbeddingProvider {
+    /// The model in this binary.
+    Builtin,
+    /// An Ollama server.
+    Ollama,
+    /// A server with `OpenAI`'s interface.
+    Openai,
+    /// A server of Hugging Face's text-embeddings-inference.
+    Tei,
+}
+
+impl EmbeddingProvider {
+    /// Name in the configuration and in the database.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Builtin => "builtin",
+            Self::Ollama => "ollama",
+            Self::Openai => "openai",
+            Self::Tei => "tei",
+        }
+    }
+
+    /// Finds a provider by its name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Builtin, Self::Ollama, Self::Openai, Self::Tei].into_iter().find(|it| it.as_str() == name)
     }
 }
 

@@ -2,6 +2,7 @@
 //! of them. Pure: no input or output, no clock, no logging.
 
 pub mod document;
+pub mod chunk;
 pub mod entities;
 pub mod filter;
 pub mod hash;

@@ -12,6 +12,7 @@
 //! its order, each once. Stages that are not built yet report `disabled`.
 
 pub mod filter;
+pub mod fuse;
 pub mod lexical;
 pub mod literal;
 pub mod parse;

@@ -6,6 +6,7 @@
 //! changes nothing. Functions of the subject modules take a [`ReadTx`] or a [`WriteTx`].
 
 pub mod cursors;
+<<<<<<< HEAD
 pub mod documents;
 pub mod entities;
 #[cfg(test)]
@@ -13,6 +14,11 @@ pub mod entities;
 pub mod fixtures;
 pub mod fts;
 pub mod integrity;
+=======
+pub mod embeddings;
+pub mod entities;
+pub mod knn;
+>>>>>>> bf6e860 (content: chunks; search: fusion; schema of embeddings)
 pub mod lock;
 pub mod open;
 pub mod queues;
