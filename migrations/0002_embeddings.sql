@@ -35,7 +35,7 @@ CREATE TABLE chunked_documents (
   content_hash  TEXT NOT NULL,               -- the document's, when it was cut
   chunk_count   INTEGER NOT NULL CHECK (chunk_count >= 0),
   is_truncated  INTEGER NOT NULL DEFAULT 0 CHECK (is_truncated IN (0, 1)), -- the end of a very long text has no chunk
-  is_stale      INTEGER NOT NULL DEFAULT 0 CHECK (is_stale IN (0, 1)),     -- the text changed since
+  is_stale      INTEGER NOT NULL DEFAULT 0 CHECK (is_stale IN (0, 1)),     -- the text changed since, or a chunk is to be made again
   embedded_at   INTEGER NOT NULL,
   PRIMARY KEY (document_id, identity_id)
 ) STRICT, WITHOUT ROWID;
@@ -70,7 +70,7 @@ CREATE TABLE chunk_vectors (
 CREATE TRIGGER documents_stale_au AFTER UPDATE OF content_hash ON documents
 WHEN old.content_hash <> new.content_hash
 BEGIN
-  UPDATE chunked_documents SET is_stale = (content_hash <> new.content_hash) WHERE document_id = new.id;
+  UPDATE chunked_documents SET is_stale = 1 WHERE document_id = new.id;
 END;
 
 -- How each document stands, in one row per identity.
