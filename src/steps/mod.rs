@@ -1,5 +1,6 @@
 //! The step kinds. Each is one file and one line of [`ALL`].
 
+pub mod embed;
 pub mod fetch_discussions;
 pub mod ingest;
 pub mod integrity_check;
@@ -14,6 +15,7 @@ pub static ALL: &[StepDef] = &[
     StepDef::of::<ingest::Ingest>(),
     StepDef::of::<fetch_discussions::FetchDiscussions>(),
     StepDef::of::<regenerate_docs::RegenerateDocs>(),
+    StepDef::of::<embed::Embed>(),
     StepDef::of::<optimize_fts::OptimizeFts>(),
     StepDef::of::<integrity_check::IntegrityCheck>(),
     StepDef::of::<repair::Repair>(),

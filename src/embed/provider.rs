@@ -1,0 +1,138 @@
+//! The providers: who is asked, how, and what their refusals mean.
+
+use std::time::Duration;
+
+use super::http::Server;
+use super::identity::Target;
+use super::{ollama, openai, tei};
+use crate::content::chunk::estimate_tokens;
+use crate::config::{EmbeddingConfig, EmbeddingProvider};
+use crate::error::{Error, Result};
+
+/// Why a request brought no vectors.
+#[derive(Debug)]
+pub enum CallError {
+    /// The service does not answer these texts together, or one of them.
+    Refused(String),
+    /// The service is there and asks to wait.
+    Busy {
+        /// For how long, milliseconds, when it says.
+        wait_ms: Option<u64>,
+        /// What to report when it stays so.
+        error: Error,
+    },
+    /// No connection, or one that broke.
+    Unreachable(Error),
+    /// Asking again does not help.
+    Fatal(Error),
+}
+
+/// What a look at a service showed.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// The model that is served, when the service has one.
+    pub model: Option<String>,
+    /// Texts in a request at most.
+    pub max_items: Option<usize>,
+    /// Tokens in a request at most.
+    pub max_tokens: Option<usize>,
+    /// What could not be looked at.
+    pub notes: Vec<String>,
+}
+
+/// One that makes vectors.
+#[derive(Debug)]
+pub enum Provider {
+    /// An Ollama server.
+    Ollama(ollama::Ollama),
+    /// A server with OpenAI's interface.
+    OpenAi(openai::OpenAi),
+    /// A server of text-embeddings-inference.
+    Tei(tei::Tei),
+}
+
+impl Provider {
+    /// Makes the provider of a target.
+    ///
+    /// # Errors
+    /// [`crate::error::ErrorKind::Config`] for an address that cannot be used or a provider
+    /// that this binary has not, [`crate::error::ErrorKind::TokenNotSet`] for a token that is
+    /// not set.
+    pub fn new(
+        target: &Target,
+        config: &EmbeddingConfig,
+        vars: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self> {
+        let server = |default: &str| {
+            // A token is for the configured service, not for the one of an older index.
+            let token = config.token.as_ref().filter(|_| target.provider == config.provider);
+            let token = token.map(|token| token.read("embedding.token", vars)).transpose()?;
+            Server::new(target.url.as_deref().unwrap_or(default), token, config)
+        };
+        match target.provider {
+            EmbeddingProvider::Builtin => Err(Error::config("this binary was built without its own embedding model")
+                .hint("set [embedding] provider to \"ollama\", \"openai\" or \"tei\"")),
+            EmbeddingProvider::Ollama => {
+                Ok(Self::Ollama(ollama::Ollama::new(server("http://localhost:11434")?, &target.model)))
+            }
+            EmbeddingProvider::Openai => {
+                let dims = target.dims.filter(|_| target.model.starts_with("text-embedding-3"));
+                Ok(Self::OpenAi(openai::OpenAi::new(server("https://api.openai.com")?, &target.model, dims)))
+            }
+            EmbeddingProvider::Tei => Ok(Self::Tei(tei::Tei::new(server("http://localhost:8080")?))),
+        }
+    }
+
+    /// Whom messages name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ollama(_) => "Ollama",
+            Self::OpenAi(_) => "the embedding server",
+            Self::Tei(_) => "text-embeddings-inference",
+        }
+    }
+
+    /// Tokens of a text, counted or estimated.
+    pub fn count_tokens(&self, text: &str) -> usize {
+        match self {
+            Self::Ollama(_) | Self::OpenAi(_) | Self::Tei(_) => estimate_tokens(text),
+        }
+    }
+
+    /// The address without secrets, to be kept with an index.
+    pub fn endpoint(&self) -> Option<String> {
+        match self {
+            Self::Ollama(ollama) => Some(ollama.server.shown()),
+            Self::OpenAi(openai) => Some(openai.server.shown()),
+            Self::Tei(tei) => Some(tei.server.shown()),
+        }
+    }
+
+    /// Looks at the service without embedding anything.
+    ///
+    /// # Errors
+    /// When it cannot be reached, refuses the token, or has not the model.
+    pub async fn look(&self) -> Result<Seen> {
+        match self {
+            Self::Ollama(ollama) => ollama.look().await,
+            Self::OpenAi(_) => Ok(Seen::default()),
+            Self::Tei(tei) => tei.look().await,
+        }
+    }
+
+    /// Asks for the vectors of texts, once.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn call(
+        &self,
+        texts: &[String],
+        timeout: Option<Duration>,
+    ) -> std::result::Result<Vec<Vec<f32>>, CallError> {
+        match self {
+            Self::Ollama(ollama) => ollama.call(texts, timeout).await,
+            Self::OpenAi(openai) => openai.call(texts, timeout).await,
+            Self::Tei(tei) => tei.call(texts, timeout).await,
+        }
+    }
+}
