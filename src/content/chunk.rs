@@ -112,8 +112,7 @@ pub fn chunk(source: &Source<'_>, limits: &Limits, count: &dyn Fn(&str) -> usize
         let end = end_of(&pieces, start, limits.tokens);
         if let (Some(first), Some(last)) = (pieces.get(start), pieces.get(end - 1)) {
             let passage = source.body.get(first.start_byte..last.end_byte).unwrap_or_default();
-            let text =
-                if heading.is_empty() { passage.to_owned() } else { format!("{heading}\n{passage}") };
+            let text = if heading.is_empty() { passage.to_owned() } else { format!("{heading}\n{passage}") };
             out.chunks.push(Chunk {
                 text,
                 is_title: false,

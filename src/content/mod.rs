@@ -1,8 +1,8 @@
 //! What lore knows about: entities as they are read from a source, and the documents made
 //! of them. Pure: no input or output, no clock, no logging.
 
-pub mod document;
 pub mod chunk;
+pub mod document;
 pub mod entities;
 pub mod filter;
 pub mod hash;

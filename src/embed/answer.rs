@@ -23,11 +23,7 @@ pub enum Fault {
 ///
 /// # Errors
 /// When the answer as a whole cannot be used.
-pub fn check(
-    vectors: Vec<Vec<f32>>,
-    n: usize,
-    expected: Option<usize>,
-) -> Result<Vec<TextResult>, Fault> {
+pub fn check(vectors: Vec<Vec<f32>>, n: usize, expected: Option<usize>) -> Result<Vec<TextResult>, Fault> {
     if vectors.len() != n {
         return Err(Fault::Refused(format!("the service answered {} vectors for {n} texts", vectors.len())));
     }

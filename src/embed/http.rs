@@ -64,8 +64,9 @@ impl Server {
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("lore/", env!("CARGO_PKG_VERSION")));
         if let Some(path) = &config.ca_file {
-            let pem = std::fs::read(path)
-                .map_err(|error| io_error(format!("read {}", path.display()), error).with_kind(ErrorKind::Config))?;
+            let pem = std::fs::read(path).map_err(|error| {
+                io_error(format!("read {}", path.display()), error).with_kind(ErrorKind::Config)
+            })?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| {
                 Error::config(format!("embedding.ca_file: {} holds no certificates", path.display()))
                     .because(error.without_url())
@@ -146,7 +147,11 @@ impl Server {
                 format!("{} answers with {what} instead of vectors", redact_url(&url)),
             )
             .hint("check `url` and `provider` in [embedding]; a proxy in between may answer for the service");
-            Failed::Transport(if page { CallError::Fatal(error) } else { CallError::Refused(error.full_message()) })
+            Failed::Transport(if page {
+                CallError::Fatal(error)
+            } else {
+                CallError::Refused(error.full_message())
+            })
         })
     }
 
@@ -163,16 +168,20 @@ impl Server {
             );
         }
         CallError::Unreachable(
-            Error::new(ErrorKind::EmbeddingUnavailable, format!("cannot reach the embedding service at {shown}"))
-                .because(error.without_url())
-                .hint("start it (for Ollama: `ollama serve`), or correct `url` in [embedding]"),
+            Error::new(
+                ErrorKind::EmbeddingUnavailable,
+                format!("cannot reach the embedding service at {shown}"),
+            )
+            .because(error.without_url())
+            .hint("start it (for Ollama: `ollama serve`), or correct `url` in [embedding]"),
         )
     }
 
     /// Removes secrets and control characters from what a server wrote, and cuts it.
     fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
-        let in_url = [Some(self.base.username()), self.base.password()].into_iter().flatten().map(str::to_owned);
+        let in_url =
+            [Some(self.base.username()), self.base.password()].into_iter().flatten().map(str::to_owned);
         let in_query = self.base.query_pairs().map(|(_, value)| value.into_owned());
         let token = self.token.iter().map(|token| token.expose().to_owned());
         for secret in in_url.chain(in_query).chain(token).filter(|secret| secret.len() >= 3) {
@@ -218,9 +227,12 @@ impl Server {
 
 /// The error for a model that the service has not.
 pub(super) fn no_model(model: &str, said: &str) -> Error {
-    Error::new(ErrorKind::EmbeddingModelNotFound, format!("the embedding service has no model {model}: {said}"))
-        .hint(format!("for Ollama: `ollama pull {model}`"))
-        .hint("or set `model` in [embedding] to one that it has")
+    Error::new(
+        ErrorKind::EmbeddingModelNotFound,
+        format!("the embedding service has no model {model}: {said}"),
+    )
+    .hint(format!("for Ollama: `ollama pull {model}`"))
+    .hint("or set `model` in [embedding] to one that it has")
 }
 
 /// How long an answer asks to wait, milliseconds.

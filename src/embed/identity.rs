@@ -148,7 +148,8 @@ mod tests {
     use super::*;
 
     fn target(change: impl FnOnce(&mut EmbeddingConfig)) -> Target {
-        let mut config = EmbeddingConfig { provider: EmbeddingProvider::Ollama, ..EmbeddingConfig::default() };
+        let mut config =
+            EmbeddingConfig { provider: EmbeddingProvider::Ollama, ..EmbeddingConfig::default() };
         change(&mut config);
         Target::of_config(&config).unwrap()
     }
@@ -167,7 +168,10 @@ mod tests {
     #[test]
     fn a1_22_only_nomic_models_get_prefixes_and_a_changed_prefix_is_another_identity() {
         let nomic = target(|_| ());
-        assert_eq!((nomic.query_prefix.as_str(), nomic.document_prefix.as_str()), ("search_query: ", "search_document: "));
+        assert_eq!(
+            (nomic.query_prefix.as_str(), nomic.document_prefix.as_str()),
+            ("search_query: ", "search_document: ")
+        );
         let other = target(|config| config.model = Some("mxbai-embed-large".to_owned()));
         assert_eq!((other.query_prefix.as_str(), other.document_prefix.as_str()), ("", ""));
         let without = target(|config| {

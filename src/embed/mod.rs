@@ -22,8 +22,8 @@ use answer::Fault;
 use identity::Target;
 use provider::{CallError, Provider};
 
-pub use limits::BatchLimits;
 use limits::Adaptive;
+pub use limits::BatchLimits;
 
 /// Waits between tries of a request to a busy server.
 const BUSY: Backoff = Backoff { base: Duration::from_millis(500), max: Duration::from_secs(30) };
@@ -310,7 +310,11 @@ impl Embedder {
             if tries >= most || too_late {
                 return Err(error.into());
             }
-            tracing::debug!(tries, wait_ms = wait.as_millis() as u64, "the embedding service is busy: {error}");
+            tracing::debug!(
+                tries,
+                wait_ms = wait.as_millis() as u64,
+                "the embedding service is busy: {error}"
+            );
             tokio::time::sleep(wait).await;
         }
     }
@@ -335,7 +339,10 @@ impl Embedder {
             .hint("the first request after a pause loads the model; `query_timeout` in [embedding] is the limit")
         })?;
         let refused = |text: String| {
-            Error::new(ErrorKind::EmbeddingFailed, format!("{} refuses the query: {text}", self.provider.name()))
+            Error::new(
+                ErrorKind::EmbeddingFailed,
+                format!("{} refuses the query: {text}", self.provider.name()),
+            )
         };
         let vectors = answer.map_err(|error| match error {
             CallError::Fatal(error) | CallError::Busy { error, .. } | CallError::Unreachable(error) => error,
@@ -378,4 +385,3 @@ fn split(ranges: &mut Vec<(usize, usize)>, start: usize, end: usize) {
     ranges.push((middle, end));
     ranges.push((start, middle));
 }
-

@@ -61,7 +61,9 @@ impl Ollama {
     /// When it cannot be reached or has not.
     pub async fn look(&self) -> Result<Seen> {
         match self.server.get::<Tags>(&self.path("tags")).await {
-            Ok(tags) if tags.models.iter().any(|tag| is_same_model(&self.model, &tag.name)) => Ok(Seen::default()),
+            Ok(tags) if tags.models.iter().any(|tag| is_same_model(&self.model, &tag.name)) => {
+                Ok(Seen::default())
+            }
             Ok(tags) => {
                 let mut names: Vec<&str> = tags.models.iter().map(|tag| tag.name.as_str()).collect();
                 names.sort_unstable();
@@ -70,12 +72,16 @@ impl Ollama {
                 Err(no_model(&self.model, &format!("it has {has}")))
             }
             // A proxy may pass only what is needed to embed.
-            Err(Failed::Status { status: StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, .. }) => Ok(Seen {
+            Err(Failed::Status {
+                status: StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, ..
+            }) => Ok(Seen {
                 notes: vec!["the server does not list its models (/api/tags)".to_owned()],
                 ..Seen::default()
             }),
             Err(failed) => Err(match self.server.meaning(failed, &self.model) {
-                CallError::Fatal(error) | CallError::Busy { error, .. } | CallError::Unreachable(error) => error,
+                CallError::Fatal(error) | CallError::Busy { error, .. } | CallError::Unreachable(error) => {
+                    error
+                }
                 CallError::Refused(text) => Error::new(crate::error::ErrorKind::EmbeddingUnavailable, text),
             }),
         }

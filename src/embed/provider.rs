@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::http::Server;
 use super::identity::Target;
 use super::{ollama, openai, tei};
-use crate::content::chunk::estimate_tokens;
 use crate::config::{EmbeddingConfig, EmbeddingProvider};
+use crate::content::chunk::estimate_tokens;
 use crate::error::{Error, Result};
 
 /// Why a request brought no vectors.
@@ -70,8 +70,10 @@ impl Provider {
             Server::new(target.url.as_deref().unwrap_or(default), token, config)
         };
         match target.provider {
-            EmbeddingProvider::Builtin => Err(Error::config("this binary was built without its own embedding model")
-                .hint("set [embedding] provider to \"ollama\", \"openai\" or \"tei\"")),
+            EmbeddingProvider::Builtin => {
+                Err(Error::config("this binary was built without its own embedding model")
+                    .hint("set [embedding] provider to \"ollama\", \"openai\" or \"tei\""))
+            }
             EmbeddingProvider::Ollama => {
                 Ok(Self::Ollama(ollama::Ollama::new(server("http://localhost:11434")?, &target.model)))
             }

@@ -56,11 +56,16 @@ impl Tei {
                 max_tokens: info.max_batch_tokens,
                 notes: Vec::new(),
             }),
-            Err(Failed::Status { status: StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, .. }) => {
-                Ok(Seen { notes: vec!["the server does not tell its limits (/info)".to_owned()], ..Seen::default() })
-            }
+            Err(Failed::Status {
+                status: StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, ..
+            }) => Ok(Seen {
+                notes: vec!["the server does not tell its limits (/info)".to_owned()],
+                ..Seen::default()
+            }),
             Err(failed) => Err(match self.server.meaning(failed, "") {
-                CallError::Fatal(error) | CallError::Busy { error, .. } | CallError::Unreachable(error) => error,
+                CallError::Fatal(error) | CallError::Busy { error, .. } | CallError::Unreachable(error) => {
+                    error
+                }
                 CallError::Refused(text) => Error::new(ErrorKind::EmbeddingUnavailable, text),
             }),
         }

@@ -67,7 +67,9 @@ pub fn fuse(buckets: &[Bucket<'_>], method: Method) -> Vec<Fused> {
                 scores: vec![None; buckets.len()],
             });
             entry.score += bucket.weight * gain;
-            if let (Some(rank), Some(seen)) = (entry.ranks.get_mut(bucket_idx), entry.scores.get_mut(bucket_idx)) {
+            if let (Some(rank), Some(seen)) =
+                (entry.ranks.get_mut(bucket_idx), entry.scores.get_mut(bucket_idx))
+            {
                 (*rank, *seen) = (Some(idx + 1), Some(score));
             }
         }
@@ -117,10 +119,8 @@ mod tests {
 
     #[test]
     fn a_document_in_both_lists_comes_first_and_ties_go_by_id() {
-        let list = fuse(
-            &[bucket("a", 1.0, &[(9, 3.0), (5, 2.0)]), bucket("b", 1.0, &[(7, 0.9), (5, 0.8)])],
-            RRF,
-        );
+        let list =
+            fuse(&[bucket("a", 1.0, &[(9, 3.0), (5, 2.0)]), bucket("b", 1.0, &[(7, 0.9), (5, 0.8)])], RRF);
         assert_eq!(ids(&list), [5, 7, 9]);
         assert_eq!(list[0].ranks, [Some(2), Some(2)]);
         assert_eq!(list[1].ranks, [None, Some(1)]);
@@ -151,7 +151,10 @@ mod tests {
     #[test]
     fn empty_lists_and_weightless_lists_give_nothing() {
         assert!(fuse(&[], RRF).is_empty());
-        assert!(fuse(&[bucket("a", 0.0, &[(1, 1.0)]), bucket("b", f64::NAN, &[(1, 1.0)])], Method::MinMax).is_empty());
+        assert!(
+            fuse(&[bucket("a", 0.0, &[(1, 1.0)]), bucket("b", f64::NAN, &[(1, 1.0)])], Method::MinMax)
+                .is_empty()
+        );
     }
 
     fn hits() -> impl Strategy<Value = Vec<(i64, f64)>> {

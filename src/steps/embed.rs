@@ -123,7 +123,12 @@ impl Run<'_> {
         self.step.time_budget.is_some_and(|budget| self.started.elapsed() >= budget)
     }
 
-    fn embed_all(&mut self, ctx: &StepCtx<'_>, embedder: &Arc<Embedder>, report: &mut StepReport) -> Result<()> {
+    fn embed_all(
+        &mut self,
+        ctx: &StepCtx<'_>,
+        embedder: &Arc<Embedder>,
+        report: &mut StepReport,
+    ) -> Result<()> {
         let mut tried: BTreeSet<i64> = BTreeSet::new();
         let mut may_switch = self.config.dims.is_none();
         for _ in 0..MAX_PASSES {

@@ -130,7 +130,10 @@ fn check(query: &NearestQuery<'_>) -> Result<()> {
     if norm.is_finite() && norm > 0.0 {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::EmbeddingFailed, "the query's vector is zero or holds values that are no numbers"))
+    Err(Error::new(
+        ErrorKind::EmbeddingFailed,
+        "the query's vector is zero or holds values that are no numbers",
+    ))
 }
 
 /// Candidates to compare exactly: more when there are more codes, and enough for documents
@@ -243,13 +246,18 @@ fn ask_sqlite_vec(tx: &ReadTx<'_>, query: &NearestQuery<'_>, wanted: usize) -> R
         let ids: Vec<String> = (0_i64..)
             .step_by(8)
             .zip(set)
-            .flat_map(|(base, byte)| (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| base + bit))
+            .flat_map(|(base, byte)| {
+                (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| base + bit)
+            })
             .map(|id| id.to_string())
             .collect();
         format!("[{}]", ids.join(","))
     });
-    let condition =
-        if filter.is_some() { "AND document_id IN (SELECT value FROM json_each(?3))" } else { "AND ?3 IS NULL" };
+    let condition = if filter.is_some() {
+        "AND document_id IN (SELECT value FROM json_each(?3))"
+    } else {
+        "AND ?3 IS NULL"
+    };
     let mut statement = tx.sql().prepare_cached(&format!(
         "SELECT distance, chunk_id, document_id FROM {table} WHERE code MATCH vec_bit(?1) AND k = ?2 {condition}"
     ))?;

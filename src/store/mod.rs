@@ -6,19 +6,15 @@
 //! changes nothing. Functions of the subject modules take a [`ReadTx`] or a [`WriteTx`].
 
 pub mod cursors;
-<<<<<<< HEAD
 pub mod documents;
+pub mod embeddings;
 pub mod entities;
 #[cfg(test)]
 #[expect(missing_docs, reason = "the fields are those of the table")]
 pub mod fixtures;
 pub mod fts;
 pub mod integrity;
-=======
-pub mod embeddings;
-pub mod entities;
 pub mod knn;
->>>>>>> bf6e860 (content: chunks; search: fusion; schema of embeddings)
 pub mod lock;
 pub mod open;
 pub mod queues;

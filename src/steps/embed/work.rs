@@ -129,7 +129,9 @@ impl<'a, 'c> Pass<'a, 'c> {
             let answered = self.ctx.block_on(async {
                 match requests.join_next().await {
                     Some(Ok(answered)) => Ok(answered),
-                    Some(Err(error)) => Err(Error::internal("a request for vectors broke off").because(error)),
+                    Some(Err(error)) => {
+                        Err(Error::internal("a request for vectors broke off").because(error))
+                    }
                     None => Err(Error::internal("there was no request for vectors to wait for")),
                 }
             })?;

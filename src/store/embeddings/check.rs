@@ -103,8 +103,9 @@ pub fn findings(tx: &ReadTx<'_>) -> Result<Vec<VectorFinding>> {
 }
 
 fn live_ids(tx: &ReadTx<'_>) -> Result<Vec<(i64, usize)>> {
-    let mut statement =
-        tx.sql().prepare_cached("SELECT id, dims FROM embedding_identities WHERE state <> 'retired' ORDER BY id")?;
+    let mut statement = tx
+        .sql()
+        .prepare_cached("SELECT id, dims FROM embedding_identities WHERE state <> 'retired' ORDER BY id")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, size(row, 1)?)))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
@@ -124,7 +125,8 @@ pub fn rebuild_codes(tx: &WriteTx<'_>) -> Result<i64> {
     let mut codes = 0;
     for (id, dims) in live_ids(tx)? {
         let table = codes_table(id);
-        tx.sql().execute_batch(&format!("DROP TRIGGER IF EXISTS {table}_ad; DROP TABLE IF EXISTS {table};"))?;
+        tx.sql()
+            .execute_batch(&format!("DROP TRIGGER IF EXISTS {table}_ad; DROP TABLE IF EXISTS {table};"))?;
         identities::create_codes(tx, id, dims)?;
         let mut statement = tx.sql().prepare_cached(
             "SELECT c.id, c.document_id, v.vector FROM chunks c JOIN chunk_vectors v ON v.chunk_id = c.id
@@ -163,7 +165,8 @@ pub fn repair(tx: &WriteTx<'_>) -> Result<Repaired> {
     if found.is_empty() {
         return Ok(repaired);
     }
-    let run = |sql: &str| -> Result<i64> { Ok(i64::try_from(tx.sql().execute(sql, [])?).unwrap_or(i64::MAX)) };
+    let run =
+        |sql: &str| -> Result<i64> { Ok(i64::try_from(tx.sql().execute(sql, [])?).unwrap_or(i64::MAX)) };
     if has("codes_missing") || has("codes_orphaned") {
         repaired.codes_rebuilt = rebuild_codes(tx)?;
     }

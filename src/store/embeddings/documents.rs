@@ -256,8 +256,16 @@ fn write_chunk(
     let sql = tx.sql();
     let failure = match &chunk.vector {
         ChunkVector::Keep(id) => {
-            sql.prepare_cached("UPDATE chunks SET ordinal = ?2, char_start = ?3, char_end = ?4, is_title = ?5 WHERE id = ?1")?
-                .execute((id, ordinal, number(chunk.char_start), number(chunk.char_end), chunk.is_title))?;
+            sql.prepare_cached(
+                "UPDATE chunks SET ordinal = ?2, char_start = ?3, char_end = ?4, is_title = ?5 WHERE id = ?1",
+            )?
+            .execute((
+                id,
+                ordinal,
+                number(chunk.char_start),
+                number(chunk.char_end),
+                chunk.is_title,
+            ))?;
             return Ok(());
         }
         ChunkVector::New(_) => None,

@@ -100,10 +100,17 @@ fn from_row(row: &Row<'_>) -> rusqlite::Result<(Identity, String)> {
     Ok((identity, row.get("state")?))
 }
 
-fn find(tx: &ReadTx<'_>, condition: &str, params: &[(&str, &dyn rusqlite::ToSql)]) -> Result<Option<Identity>> {
-    let sql = format!("SELECT {COLUMNS} FROM embedding_identities WHERE {condition} ORDER BY id DESC LIMIT 1");
+fn find(
+    tx: &ReadTx<'_>,
+    condition: &str,
+    params: &[(&str, &dyn rusqlite::ToSql)],
+) -> Result<Option<Identity>> {
+    let sql =
+        format!("SELECT {COLUMNS} FROM embedding_identities WHERE {condition} ORDER BY id DESC LIMIT 1");
     let found = tx.sql().prepare_cached(&sql)?.query_row(params, from_row).optional()?;
-    found.map(|(identity, state)| Ok(Identity { state: IdentityState::parse(&state)?, ..identity })).transpose()
+    found
+        .map(|(identity, state)| Ok(Identity { state: IdentityState::parse(&state)?, ..identity }))
+        .transpose()
 }
 
 /// The identity that queries are answered from.
@@ -233,7 +240,9 @@ pub fn drop_retired(tx: &WriteTx<'_>, limit: i64) -> Result<bool> {
     tx.sql().execute_batch(&format!("DROP TRIGGER IF EXISTS {table}_ad; DROP TABLE IF EXISTS {table};"))?;
     let mut changed = tx
         .sql()
-        .prepare_cached("DELETE FROM chunks WHERE id IN (SELECT id FROM chunks WHERE identity_id = ?1 LIMIT ?2)")?
+        .prepare_cached(
+            "DELETE FROM chunks WHERE id IN (SELECT id FROM chunks WHERE identity_id = ?1 LIMIT ?2)",
+        )?
         .execute((id, limit))?;
     if changed == 0 {
         changed = tx

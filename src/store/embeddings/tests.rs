@@ -80,10 +80,17 @@ fn a4_15_a_deleted_document_takes_its_vectors_and_ids_are_not_reused() {
         .write(|tx| {
             let identity = create(tx, &new_identity("h", 8), 0)?;
             let id = put(tx, 1, "kerberos", "text")?;
-            embed(tx, &identity, id, &[chunk("a", ChunkVector::New(vector(1))), chunk("b", ChunkVector::New(vector(2)))])?;
+            embed(
+                tx,
+                &identity,
+                id,
+                &[chunk("a", ChunkVector::New(vector(1))), chunk("b", ChunkVector::New(vector(2)))],
+            )?;
             assert_eq!(count(tx, "SELECT count(*) FROM chunk_codes_1"), 2);
             tx.sql().execute("DELETE FROM documents WHERE id = ?1", [id])?;
-            for table in ["chunks", "chunk_vectors", "chunked_documents", "chunk_codes_1", "chunk_codes_1_rowids"] {
+            for table in
+                ["chunks", "chunk_vectors", "chunked_documents", "chunk_codes_1", "chunk_codes_1_rowids"]
+            {
                 assert_eq!(count(tx, &format!("SELECT count(*) FROM {table}")), 0, "{table}");
             }
             assert!(put(tx, 2, "invoice", "text")? > id);
@@ -101,7 +108,8 @@ fn a3_01_writing_a_document_again_leaves_one_vector_a_chunk() {
             let identity = create(tx, &new_identity("h", 8), 0)?;
             let id = put(tx, 1, "t", "text")?;
             for round in 0..3 {
-                let chunks = [chunk("a", ChunkVector::New(vector(round))), chunk("b", ChunkVector::New(vector(9)))];
+                let chunks =
+                    [chunk("a", ChunkVector::New(vector(round))), chunk("b", ChunkVector::New(vector(9)))];
                 assert_eq!(embed(tx, &identity, id, &chunks)?, Written::Stored);
                 assert_eq!(count(tx, "SELECT count(*) FROM chunk_vectors"), 2);
                 assert_eq!(count(tx, "SELECT count(*) FROM chunk_codes_1"), 2);
@@ -119,10 +127,20 @@ fn chunks_with_the_same_text_keep_their_vectors_when_they_move() {
         .write(|tx| {
             let identity = create(tx, &new_identity("h", 8), 0)?;
             let id = put(tx, 1, "t", "text")?;
-            embed(tx, &identity, id, &[chunk("a", ChunkVector::New(vector(1))), chunk("b", ChunkVector::New(vector(2)))])?;
+            embed(
+                tx,
+                &identity,
+                id,
+                &[chunk("a", ChunkVector::New(vector(1))), chunk("b", ChunkVector::New(vector(2)))],
+            )?;
             let known = read_document(tx, identity.id, id, 0)?.unwrap().known;
             let keep = |idx: usize| ChunkVector::Keep(known[idx].id);
-            embed(tx, &identity, id, &[chunk("new", ChunkVector::New(vector(3))), chunk("b", keep(1)), chunk("a", keep(0))])?;
+            embed(
+                tx,
+                &identity,
+                id,
+                &[chunk("new", ChunkVector::New(vector(3))), chunk("b", keep(1)), chunk("a", keep(0))],
+            )?;
             let after = read_document(tx, identity.id, id, 0)?.unwrap().known;
             assert_eq!([after[1].id, after[2].id], [known[1].id, known[0].id]);
             assert_eq!(findings(tx)?, []);
@@ -146,7 +164,11 @@ fn a1_21_a_changed_text_counts_as_stale_at_once_and_its_late_vector_is_refused()
             assert_eq!(pending(tx, identity.id, 0)?, [id]);
             let late = write_document(tx, &identity, (id, &old), &[], false, 2)?;
             assert_eq!(late, Written::Changed);
-            assert_eq!(count(tx, "SELECT count(*) FROM chunk_vectors"), 1, "answered from until there is a new one");
+            assert_eq!(
+                count(tx, "SELECT count(*) FROM chunk_vectors"),
+                1,
+                "answered from until there is a new one"
+            );
             assert_eq!(write_document(tx, &identity, (99, "h"), &[], false, 2)?, Written::Gone);
             Ok(())
         })
@@ -229,7 +251,12 @@ fn texts_that_cannot_be_embedded_do_not_keep_the_old_index_for_ever() {
             embed(tx, &new, ids[0], &[chunk("a", ChunkVector::New(vector(1)))])?;
             embed(tx, &new, ids[1], &[chunk("a", ChunkVector::New(vector(1)))])?;
             assert!(!settle(tx, &new, 1)?, "one document was never tried");
-            embed(tx, &new, ids[2], &[chunk("a", ChunkVector::Failed { error: "no".to_owned(), earlier: 0 })])?;
+            embed(
+                tx,
+                &new,
+                ids[2],
+                &[chunk("a", ChunkVector::Failed { error: "no".to_owned(), earlier: 0 })],
+            )?;
             assert!(settle(tx, &new, 1)?);
             Ok(())
         })
@@ -256,7 +283,8 @@ fn repair_clears_every_finding_and_queues_what_is_lost() {
             ] {
                 tx.sql().execute(sql, [])?;
             }
-            let names: Vec<_> = findings(tx)?.into_iter().map(|finding| (finding.check, finding.count)).collect();
+            let names: Vec<_> =
+                findings(tx)?.into_iter().map(|finding| (finding.check, finding.count)).collect();
             assert_eq!(
                 names,
                 [
@@ -299,7 +327,9 @@ fn questions_are_remembered_within_a_bound() {
 #[test]
 fn a3_06_the_database_does_not_grow_with_re_embedding() {
     let (_dir, store) = store();
-    let pages = |tx: &ReadTx<'_>| count(tx, "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count");
+    let pages = |tx: &ReadTx<'_>| {
+        count(tx, "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count")
+    };
     store
         .write(|tx| {
             let identity = create(tx, &new_identity("h", 384), 0)?;

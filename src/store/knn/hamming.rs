@@ -110,8 +110,11 @@ pub fn words(code: &[u8]) -> Vec<u64> {
 fn each_code(query: &[u64], codes: &[u8], out: &mut [u16]) {
     for (code, distance) in codes.chunks_exact(query.len() * 8).zip(out) {
         let (words, _) = code.as_chunks::<8>();
-        let bits: u32 =
-            words.iter().zip(query).map(|(word, query)| (u64::from_le_bytes(*word) ^ query).count_ones()).sum();
+        let bits: u32 = words
+            .iter()
+            .zip(query)
+            .map(|(word, query)| (u64::from_le_bytes(*word) ^ query).count_ones())
+            .sum();
         *distance = bits as u16;
     }
 }

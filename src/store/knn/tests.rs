@@ -21,7 +21,8 @@ impl Numbers {
     /// Near the centre of a cluster, as vectors of texts on one subject are.
     fn clustered(&mut self, dims: usize, clusters: u64) -> Vec<f32> {
         let cluster = (self.next() + 0.5) * clusters as f32;
-        let mut centre = Numbers(0x9E37_79B9_7F4A_7C15 ^ (cluster as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        let mut centre =
+            Numbers(0x9E37_79B9_7F4A_7C15 ^ (cluster as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93));
         (0..3).for_each(|_| drop(centre.next()));
         let values: Vec<f32> = (0..dims).map(|_| centre.next() + 0.7 * self.next()).collect();
         unit(&values)
@@ -42,7 +43,9 @@ fn build(documents: i64, dims: usize, clusters: u64, seed: u64) -> Built {
     let identity = store.write(|tx| embeddings::create(tx, &new_identity("h", dims), 0)).unwrap();
     store
         .write(|tx| {
-            (1..=documents).try_for_each(|iid| add(tx, &identity, iid, 1 + (iid % 3) as usize, || numbers.clustered(dims, clusters)))
+            (1..=documents).try_for_each(|iid| {
+                add(tx, &identity, iid, 1 + (iid % 3) as usize, || numbers.clustered(dims, clusters))
+            })
         })
         .unwrap();
     let all = store
@@ -63,9 +66,16 @@ fn add(
     mut vector: impl FnMut() -> Vec<f32>,
 ) -> Result<()> {
     let id = put(tx, iid, "t", "text")?;
-    let hash: String = tx.sql().query_row("SELECT content_hash FROM documents WHERE id = ?1", [id], |row| row.get(0))?;
+    let hash: String =
+        tx.sql().query_row("SELECT content_hash FROM documents WHERE id = ?1", [id], |row| row.get(0))?;
     let chunks: Vec<NewChunk> = (0..chunks)
-        .map(|_| NewChunk { hash: [0; 16], is_title: false, char_start: 0, char_end: 0, vector: ChunkVector::New(vector()) })
+        .map(|_| NewChunk {
+            hash: [0; 16],
+            is_title: false,
+            char_start: 0,
+            char_end: 0,
+            vector: ChunkVector::New(vector()),
+        })
         .collect();
     embeddings::write_document(tx, identity, (id, &hash), &chunks, false, 0).map(drop)
 }
@@ -147,7 +157,8 @@ fn a3_04_a_filter_that_leaves_five_documents_returns_those_five() {
     let built = build(2_000, 64, 50, 3);
     let rare = [17, 400, 401, 1_500, 1_999];
     // The five farthest there could be: the query is the opposite of one of them.
-    let vector: Vec<f32> = built.all.iter().find(|(id, _, _)| *id == 17).unwrap().2.iter().map(|v| -v).collect();
+    let vector: Vec<f32> =
+        built.all.iter().find(|(id, _, _)| *id == 17).unwrap().2.iter().map(|v| -v).collect();
     let found = search(&built, &vector, Some(&set(rare)), 5);
     assert_eq!(ids(&found.hits).into_iter().collect::<BTreeSet<_>>(), BTreeSet::from(rare));
     assert_eq!(found.way, Way::Exact);
@@ -214,7 +225,12 @@ fn the_scan_and_sqlite_vec_find_the_same_candidates_with_and_without_a_filter() 
     let mut numbers = Numbers(31);
     for allowed in [None, Some(set((1..=2_500).filter(|id| id % 3 == 0)))] {
         let vector = numbers.clustered(96, 60);
-        let query = NearestQuery { identity: &built.identity, vector: &vector, allowed: allowed.as_deref(), limit: 10 };
+        let query = NearestQuery {
+            identity: &built.identity,
+            vector: &vector,
+            allowed: allowed.as_deref(),
+            limit: 10,
+        };
         built
             .store
             .read(|tx| {
@@ -225,7 +241,9 @@ fn the_scan_and_sqlite_vec_find_the_same_candidates_with_and_without_a_filter() 
                 assert_eq!(distances(&mine), distances(&theirs));
                 // Beyond ties at the edge, the very same passages.
                 let edge = mine.last().unwrap().distance;
-                let inner = |list: &[Candidate]| list.iter().copied().filter(|it| it.distance < edge).collect::<Vec<_>>();
+                let inner = |list: &[Candidate]| {
+                    list.iter().copied().filter(|it| it.distance < edge).collect::<Vec<_>>()
+                };
                 assert_eq!(inner(&mine), inner(&theirs));
                 assert!(mine.iter().all(|it| it.document_id % 7 != 0));
                 Ok(())
@@ -239,7 +257,14 @@ fn another_layout_is_answered_by_sqlite_vec() {
     let built = build(1_500, 64, 50, 37);
     let vector = Numbers(41).clustered(64, 50);
     let before = search(&built, &vector, None, 10);
-    built.store.write(|tx| Ok(tx.sql().execute("UPDATE chunk_codes_1_info SET value = 'v9' WHERE key = 'CREATE_VERSION'", [])?)).unwrap();
+    built
+        .store
+        .write(|tx| {
+            Ok(tx
+                .sql()
+                .execute("UPDATE chunk_codes_1_info SET value = 'v9' WHERE key = 'CREATE_VERSION'", [])?)
+        })
+        .unwrap();
     let after = search(&built, &vector, None, 10);
     assert_eq!((before.way, after.way), (Way::Scan, Way::Fallback));
     assert_eq!(before.hits, after.hits);
