@@ -38,7 +38,6 @@ struct Tags {
 
 #[derive(Deserialize)]
 struct Tag {
-    #[serde(alias = "model")]
     name: String,
 }
 

@@ -10,8 +10,8 @@ mod memo;
 pub use check::{VectorFinding, findings, rebuild_codes, repair};
 pub use coverage::{Coverage, coverage};
 pub use documents::{
-    ChunkHash, ChunkVector, KnownChunk, NewChunk, ToEmbed, Written, chunk_span, pending, read_document,
-    retry_failed, write_document,
+    ChunkHash, ChunkVector, FailingChunk, KnownChunk, NewChunk, ToEmbed, Written, chunk_span, failing,
+    pending, read_document, retry_failed, write_document,
 };
 pub use identities::{
     Identity, IdentityState, NewIdentity, active, create, drop_retired, live, newest, retire_other_builds,

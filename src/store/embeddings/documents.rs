@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{OptionalExtension, named_params};
+use serde::Serialize;
 
 use super::{Identity, codes_table, number, size};
 use crate::backoff::{self, QUEUE};
@@ -330,4 +331,44 @@ pub fn chunk_span(tx: &ReadTx<'_>, chunk_id: i64) -> Result<Option<(usize, usize
         .prepare_cached("SELECT char_start, char_end FROM chunks WHERE id = ?1 AND is_title = 0")?
         .query_row([chunk_id], |row| Ok((size(row, 0)?, size(row, 1)?)))
         .optional()?)
+}
+
+/// A passage that could not be embedded, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailingChunk {
+    /// Its document.
+    pub document_id: i64,
+    /// Its place in the document.
+    pub ordinal: i64,
+    /// Failures so far.
+    pub attempt_count: i64,
+    /// What the service said last.
+    pub error: String,
+    /// When it is tried again.
+    pub next_attempt_at: Option<Millis>,
+    /// Whether it is left alone.
+    pub quarantined: bool,
+}
+
+/// Returns passages that could not be embedded for what is in use, most failures first.
+///
+/// # Errors
+/// SQLite's.
+pub fn failing(tx: &ReadTx<'_>, limit: i64) -> Result<Vec<FailingChunk>> {
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT c.document_id, c.ordinal, c.attempt_count, c.last_error, c.next_attempt_at, c.quarantined_at IS NOT NULL
+           FROM chunks c JOIN embedding_identities i ON i.id = c.identity_id AND i.state <> 'retired'
+          WHERE c.last_error IS NOT NULL ORDER BY c.attempt_count DESC, c.document_id, c.ordinal LIMIT ?1",
+    )?;
+    let rows = statement.query_map([limit], |row| {
+        Ok(FailingChunk {
+            document_id: row.get(0)?,
+            ordinal: row.get(1)?,
+            attempt_count: row.get(2)?,
+            error: row.get(3)?,
+            next_attempt_at: row.get(4)?,
+            quarantined: row.get(5)?,
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

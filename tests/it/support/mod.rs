@@ -4,5 +4,7 @@
 pub mod binary;
 /// The logical content of a database.
 pub mod dump;
+/// An embedding server of our own.
+pub mod fake_embedder;
 /// A GitLab server of our own.
 pub mod fake_gitlab;
