@@ -7,6 +7,7 @@ use super::{App, lock as lock_command, runs as runs_command};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::store::cursors::{self, StreamFailure};
+use crate::store::embeddings::{self, Coverage};
 use crate::store::lock::{self, LockState};
 use crate::store::queues::{self, FailingEntry, QueueDepth};
 use crate::store::runs::{self, Run};
@@ -33,7 +34,7 @@ pub struct StatusArgs {
 struct Status {
     database: Database,
     documents: DocumentCounts,
-    embeddings: Embeddings,
+    embeddings: Coverage,
     fts: Fts,
     queues: Queues,
     queue_details: Vec<QueueDepth>,
@@ -52,15 +53,6 @@ struct Database {
     schema_version: i64,
     size_bytes: u64,
     wal_bytes: u64,
-}
-
-/// Embeddings are not built by this version: everything is pending.
-#[derive(Serialize)]
-struct Embeddings {
-    embedded: i64,
-    pending: i64,
-    failed: i64,
-    coverage_pct: f64,
 }
 
 #[derive(Serialize)]
@@ -132,7 +124,7 @@ pub fn run(args: &StatusArgs, app: &mut App) -> Result<()> {
                 wal_bytes: wal,
             },
             documents,
-            embeddings: Embeddings { embedded: 0, pending: documents.total, failed: 0, coverage_pct: 0.0 },
+            embeddings: embeddings::coverage(tx)?,
             fts: Fts { indexed: status::fts_rows(tx)? },
             queues: Queues::of(&queue_details),
             queue_details,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use rusqlite::Connection;
 use serde::Serialize;
 
-use super::{ReadTx, Store, WriteTx};
+use super::{ReadTx, Store, WriteTx, embeddings};
 use crate::clock::Millis;
 use crate::content::hash;
 use crate::error::{Error, ErrorKind, Result};
@@ -32,6 +32,8 @@ pub enum Remedy {
     Delete,
     /// Close the runs whose process is gone.
     CloseRuns,
+    /// Delete vectors that are nobody's, and have the texts without theirs embedded again.
+    Embed,
     /// Nothing in the database helps: restore a backup.
     Restore,
 }
@@ -59,6 +61,11 @@ enum Method {
     FtsContent,
     /// Hashes of documents against their text.
     Hashes,
+    /// Chunks and vectors: those that are nobody's, or those that are missing or wrong.
+    Vectors {
+        /// Which of the two.
+        orphans: bool,
+    },
 }
 
 /// All checks, in the order in which they run.
@@ -187,6 +194,18 @@ pub const CHECKS: &[Check] = &[
         ),
     },
     Check {
+        name: "embedding_orphan",
+        meaning: "a chunk is a document's, a vector a chunk's",
+        remedy: Remedy::Embed,
+        method: Method::Vectors { orphans: true },
+    },
+    Check {
+        name: "embedding_stale",
+        meaning: "a chunk that is not recorded as failed has its vector, of its identity's length, of the document's text, and can be found",
+        remedy: Remedy::Embed,
+        method: Method::Vectors { orphans: false },
+    },
+    Check {
         name: "run_stuck",
         meaning: "a run that is under way holds the lock",
         remedy: Remedy::CloseRuns,
@@ -250,6 +269,7 @@ pub fn check(store: &Store) -> Result<Findings> {
                 Method::Query(sql) => run_query(tx, check.name, sql, &mut found)?,
                 Method::Pages => check_pages(tx, check.name, &mut found)?,
                 Method::Hashes => check_hashes(tx, check.name, &mut found)?,
+                Method::Vectors { orphans } => check_vectors(tx, check.name, orphans, &mut found)?,
                 Method::FtsContent => {}
             }
         }
@@ -266,6 +286,15 @@ fn run_query(tx: &ReadTx<'_>, name: &'static str, sql: &str, found: &mut Finding
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         found.add(name, row.get(0)?, row.get(1)?);
+    }
+    Ok(())
+}
+
+fn check_vectors(tx: &ReadTx<'_>, name: &'static str, orphans: bool, found: &mut Findings) -> Result<()> {
+    for finding in embeddings::findings(tx)?.into_iter().filter(|finding| finding.is_orphan == orphans) {
+        let more = usize::try_from(finding.count - 1).unwrap_or(0);
+        found.add(name, finding.check.to_owned(), format!("{} {}", finding.count, finding.meaning));
+        *found.counts.entry(name).or_default() += more;
     }
     Ok(())
 }

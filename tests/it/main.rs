@@ -17,6 +17,8 @@ mod docs;
 mod documents;
 /// The sample that is built in.
 mod export_demo;
+/// The embed step by the compiled binary.
+mod embed;
 /// The ingest step on export archives.
 mod export_ingest;
 /// Real and converted exports, when they are on this machine.

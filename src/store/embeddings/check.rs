@@ -14,6 +14,8 @@ pub struct VectorFinding {
     pub check: &'static str,
     /// What it means.
     pub meaning: &'static str,
+    /// Whether the rows are nobody's, rather than missing or wrong.
+    pub is_orphan: bool,
     /// Rows concerned.
     pub count: i64,
 }
@@ -69,7 +71,8 @@ pub fn findings(tx: &ReadTx<'_>) -> Result<Vec<VectorFinding>> {
     let mut check = |check, meaning, sql: &str| -> Result<()> {
         let count: i64 = tx.sql().prepare(sql)?.query_row([], |row| row.get(0))?;
         if count > 0 {
-            found.push(VectorFinding { check, meaning, count });
+            let is_orphan = matches!(check, "vectors_orphaned" | "chunks_orphaned" | "codes_orphaned");
+            found.push(VectorFinding { check, meaning, is_orphan, count });
         }
         Ok(())
     };
@@ -170,7 +173,9 @@ pub fn repair(tx: &WriteTx<'_>) -> Result<Repaired> {
     if has("codes_missing") || has("codes_orphaned") {
         repaired.codes_rebuilt = rebuild_codes(tx)?;
     }
-    repaired.orphaned_embeddings_deleted =
+    let orphaned_codes: i64 =
+        found.iter().filter(|finding| finding.check == "codes_orphaned").map(|finding| finding.count).sum();
+    repaired.orphaned_embeddings_deleted = orphaned_codes +
         run("DELETE FROM chunk_vectors WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.id = chunk_id)")?
             + run("DELETE FROM chunks WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.id = document_id)
                       OR NOT EXISTS (SELECT 1 FROM chunked_documents d WHERE d.document_id = chunks.document_id AND d.identity_id = chunks.identity_id)")?;

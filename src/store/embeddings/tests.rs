@@ -303,7 +303,7 @@ fn repair_clears_every_finding_and_queues_what_is_lost() {
                 ]
             );
             let repaired = repair(tx)?;
-            assert_eq!((repaired.orphaned_embeddings_deleted, repaired.stale_embeddings_cleared), (1, 3));
+            assert_eq!((repaired.orphaned_embeddings_deleted, repaired.stale_embeddings_cleared), (2, 3));
             assert_eq!(findings(tx)?, []);
             assert_eq!(pending(tx, identity.id, 0)?, [ids[0], ids[2], ids[3], ids[4]]);
             assert_eq!(repair(tx)?.stale_embeddings_cleared, 0);

@@ -6,7 +6,7 @@ use super::{CHECKS, Findings, Remedy};
 use crate::clock::Millis;
 use crate::content::hash;
 use crate::error::Result;
-use crate::store::{WriteTx, fts, queues};
+use crate::store::{WriteTx, embeddings, fts, queues};
 
 /// What a repair did, or would do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -53,6 +53,8 @@ pub fn plan(found: &Findings) -> Repaired {
         orphaned_parts_deleted: found.count("document_parts_orphan"),
         queue_entries_deleted: found.count("queue_orphan") + found.count("queue_attempts"),
         runs_closed: found.count("run_stuck"),
+        orphaned_embeddings_deleted: found.count("embedding_orphan"),
+        stale_embeddings_cleared: found.count("embedding_stale"),
         not_repairable,
         ..Repaired::default()
     }
@@ -97,6 +99,14 @@ pub fn repair(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<Repaire
              OR (noteable_type = 'MergeRequest' AND NOT EXISTS (SELECT 1 FROM merge_requests s WHERE s.project_id = q.project_id AND s.iid = q.noteable_iid))",
         [],
     )?;
+    // After the documents that are gone took theirs with them.
+    let vectors = embeddings::repair(tx)?;
+    if done.orphaned_embeddings_deleted > 0 {
+        done.orphaned_embeddings_deleted = usize::try_from(vectors.orphaned_embeddings_deleted).unwrap_or(0);
+    }
+    if done.stale_embeddings_cleared > 0 {
+        done.stale_embeddings_cleared = usize::try_from(vectors.stale_embeddings_cleared).unwrap_or(0);
+    }
     done.documents_requeued = requeue(tx, found, now)?;
     done.runs_closed = sql.execute(
         "UPDATE runs SET state = 'abandoned', finished_at = ?1, error = 'its process died without a word'

@@ -1,0 +1,114 @@
+//! `embed` by the compiled binary, against an embedding server of our own.
+
+use crate::support::binary::Bench;
+use crate::support::dump::{number, open};
+use crate::support::fake_embedder::{FakeEmbedder, Faults};
+
+/// A bench with the sample project's documents, and a job that embeds them.
+fn bench(server: &FakeEmbedder) -> Bench {
+    let mut bench = Bench::demo();
+    bench.write("embed.toml", "name = \"embed\"\n[steps.embed]\nwith = { batch = 8 }\n");
+    bench
+        .var("LORE__EMBEDDING__PROVIDER", "ollama")
+        .var("LORE__EMBEDDING__URL", &server.url())
+        .var("LORE__EMBEDDING__MODEL", "nomic-embed-text");
+    bench
+}
+
+/// What is embedded, without ids and times.
+fn embedded(bench: &Bench) -> Vec<(String, i64, i64, Vec<u8>, Vec<u8>)> {
+    let connection = open(&bench.database());
+    let mut statement = connection
+        .prepare(
+            "SELECT d.source_type || ' ' || d.source_id, c.ordinal, c.is_title, c.content_hash, v.vector
+               FROM chunks c JOIN documents d ON d.id = c.document_id JOIN chunk_vectors v ON v.chunk_id = c.id
+              ORDER BY 1, 2",
+        )
+        .unwrap();
+    let rows = statement
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
+        .unwrap();
+    rows.collect::<rusqlite::Result<_>>().unwrap()
+}
+
+/// Vectors and texts agree: nothing missing, nothing orphaned, nothing twice.
+fn assert_whole(bench: &Bench) {
+    let path = bench.database();
+    let vectors = number(&path, "SELECT count(*) FROM chunk_vectors");
+    assert!(vectors > 0);
+    for sql in [
+        "SELECT count(*) FROM chunks WHERE last_error IS NULL",
+        "SELECT coalesce(sum(chunk_count), 0) FROM chunked_documents",
+        "SELECT count(*) FROM chunk_codes_1_rowids",
+        "SELECT count(*) FROM chunk_codes_1_rowids r JOIN chunks c ON c.id = r.rowid JOIN chunk_vectors v ON v.chunk_id = c.id",
+    ] {
+        assert_eq!(number(&path, sql), vectors, "{sql}");
+    }
+    let stale = "SELECT count(*) FROM documents d LEFT JOIN chunked_documents c ON c.document_id = d.id
+                  WHERE c.content_hash IS NOT d.content_hash OR c.is_stale = 1";
+    assert_eq!(number(&path, stale), 0);
+}
+
+#[test]
+fn a_run_embeds_every_document_once_and_the_next_asks_nobody() {
+    let server = FakeEmbedder::new(Faults::default());
+    let bench = bench(&server);
+    bench.lore(["run", "embed.toml", "--quiet"]).ok();
+    assert_whole(&bench);
+    server.forget();
+    bench.lore(["run", "embed.toml", "--quiet"]).ok();
+    assert!(server.paths().is_empty(), "{:?}", server.paths());
+}
+
+#[test]
+fn a3_01_a_run_killed_at_any_commit_is_completed_by_the_next() {
+    let server = FakeEmbedder::new(Faults::default());
+    let undisturbed = bench(&server);
+    undisturbed.lore(["run", "embed.toml", "--quiet"]).ok();
+    let expected = embedded(&undisturbed);
+    let mut killed = 0;
+    for point in ["before-commit", "after-commit"] {
+        for n in 1..=40 {
+            let bench = bench(&server);
+            let mut command = bench.command(["run", "embed.toml", "--quiet"]);
+            let output = command.env("LORE_FAULT", format!("{point}:{n}")).output().unwrap();
+            if output.status.success() {
+                break;
+            }
+            killed += 1;
+            bench.lore(["run", "embed.toml", "--quiet"]).ok();
+            assert_whole(&bench);
+            assert!(embedded(&bench) == expected, "killed at {point}, time {n}");
+        }
+    }
+    assert!(killed >= 4, "only {killed} kills: the points moved");
+}
+
+#[test]
+fn a_server_that_is_down_exits_14_and_one_without_the_model_15() {
+    let server = FakeEmbedder::new(Faults { tags: Some(vec!["other"]), ..Faults::default() });
+    let mut bench = bench(&server);
+    let error = bench.lore(["run", "embed.toml", "--quiet"]).fails(15);
+    assert!(error.contains("ollama pull nomic-embed-text"), "{error}");
+    bench.var("LORE__EMBEDDING__URL", "http://user:S3CR3TVALUE@127.0.0.1:1");
+    let error = bench.lore(["run", "embed.toml", "--quiet"]).fails(14);
+    assert!(error.contains("127.0.0.1") && !error.contains("S3CR3TVALUE"), "{error}");
+    let dump = std::fs::read(bench.database()).unwrap();
+    assert!(!dump.windows(11).any(|bytes| bytes == b"S3CR3TVALUE"));
+}
+
+#[test]
+fn a1_05_failing_texts_do_not_fail_the_run_and_are_counted() {
+    let server = FakeEmbedder::new(Faults { max_chars: Some(120), ..Faults::default() });
+    let bench = bench(&server);
+    let data = bench.lore(["run", "embed.toml", "--json"]).data();
+    let report = &data["steps"][0]["report"];
+    let failed = report["counts"]["failed"].as_i64().unwrap();
+    assert!(failed > 0, "{report}");
+    assert_eq!(report["failing"].as_i64().unwrap(), failed);
+    let recorded = number(
+        &bench.database(),
+        "SELECT count(DISTINCT document_id) FROM chunks WHERE last_error LIKE '%context length%'",
+    );
+    assert_eq!(recorded, failed);
+}
