@@ -11,6 +11,7 @@ pub mod config;
 pub mod content;
 pub mod diagnostic;
 pub mod duration;
+pub mod embed;
 pub mod engine;
 pub mod error;
 pub mod export;

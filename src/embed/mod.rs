@@ -1,0 +1,4 @@
+//! Turning texts into vectors.
+
+#[cfg(feature = "builtin-embedder")]
+pub mod builtin;
