@@ -5,6 +5,16 @@ use crate::content::chunk::Limits;
 use crate::content::hash::{Hasher, hex};
 use crate::error::{Error, Result};
 
+/// The model in this binary.
+#[cfg(feature = "builtin-embedder")]
+pub const BUILTIN_MODEL: &str = super::builtin::Builtin::MODEL;
+/// The model that this binary was built without.
+#[cfg(not(feature = "builtin-embedder"))]
+pub const BUILTIN_MODEL: &str = "";
+
+/// Tokens of a passage for the builtin model, which sees 254 with the title in front.
+const BUILTIN_TOKENS: usize = 190;
+
 /// Who makes vectors, with which model, of which texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -36,7 +46,7 @@ impl Target {
             return Err(Error::config("embedding.dims: a number from 1 to 8192"));
         }
         let default = match config.provider {
-            EmbeddingProvider::Builtin => "all-MiniLM-L6-v2",
+            EmbeddingProvider::Builtin => BUILTIN_MODEL,
             EmbeddingProvider::Ollama => "nomic-embed-text",
             EmbeddingProvider::Openai => "text-embedding-3-small",
             EmbeddingProvider::Tei => "",
@@ -48,7 +58,12 @@ impl Target {
             dims: config.dims,
             query_prefix: String::new(),
             document_prefix: String::new(),
-            limits: Limits::of_tokens(config.chunk_tokens),
+            limits: Limits::of_tokens(match config.provider {
+                EmbeddingProvider::Builtin => config.chunk_tokens.min(BUILTIN_TOKENS),
+                EmbeddingProvider::Ollama | EmbeddingProvider::Openai | EmbeddingProvider::Tei => {
+                    config.chunk_tokens
+                }
+            }),
             wanted_query_prefix: config.query_prefix.clone(),
             wanted_document_prefix: config.document_prefix.clone(),
         };

@@ -4,6 +4,8 @@
 
 pub mod answer;
 pub mod breaker;
+#[cfg(feature = "builtin-embedder")]
+pub mod builtin;
 mod http;
 pub mod identity;
 mod limits;

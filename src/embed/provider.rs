@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "builtin-embedder")]
+use super::builtin::Builtin;
 use super::http::Server;
-use super::identity::Target;
+use super::identity::{BUILTIN_MODEL, Target};
 use super::{ollama, openai, tei};
 use crate::config::{EmbeddingConfig, EmbeddingProvider};
 use crate::content::chunk::estimate_tokens;
@@ -43,6 +45,9 @@ pub struct Seen {
 /// One that makes vectors.
 #[derive(Debug)]
 pub enum Provider {
+    /// The model in this binary.
+    #[cfg(feature = "builtin-embedder")]
+    Builtin,
     /// An Ollama server.
     Ollama(ollama::Ollama),
     /// A server with OpenAI's interface.
@@ -88,6 +93,8 @@ impl Provider {
     /// Whom messages name.
     pub fn name(&self) -> &'static str {
         match self {
+            #[cfg(feature = "builtin-embedder")]
+            Self::Builtin => "the builtin model",
             Self::Ollama(_) => "Ollama",
             Self::OpenAi(_) => "the embedding server",
             Self::Tei(_) => "text-embeddings-inference",
@@ -97,6 +104,10 @@ impl Provider {
     /// Tokens of a text, counted or estimated.
     pub fn count_tokens(&self, text: &str) -> usize {
         match self {
+            #[cfg(feature = "builtin-embedder")]
+            Self::Builtin => {
+                Builtin::load().map_or_else(|_| estimate_tokens(text), |model| model.count_tokens(text))
+            }
             Self::Ollama(_) | Self::OpenAi(_) | Self::Tei(_) => estimate_tokens(text),
         }
     }
@@ -104,6 +115,8 @@ impl Provider {
     /// The address without secrets, to be kept with an index.
     pub fn endpoint(&self) -> Option<String> {
         match self {
+            #[cfg(feature = "builtin-embedder")]
+            Self::Builtin => None,
             Self::Ollama(ollama) => Some(ollama.server.shown()),
             Self::OpenAi(openai) => Some(openai.server.shown()),
             Self::Tei(tei) => Some(tei.server.shown()),
@@ -116,6 +129,8 @@ impl Provider {
     /// When it cannot be reached, refuses the token, or has not the model.
     pub async fn look(&self) -> Result<Seen> {
         match self {
+            #[cfg(feature = "builtin-embedder")]
+            Self::Builtin => Builtin::load().map(|_| Seen::default()),
             Self::Ollama(ollama) => ollama.look().await,
             Self::OpenAi(_) => Ok(Seen::default()),
             Self::Tei(tei) => tei.look().await,
@@ -132,9 +147,25 @@ impl Provider {
         timeout: Option<Duration>,
     ) -> std::result::Result<Vec<Vec<f32>>, CallError> {
         match self {
+            #[cfg(feature = "builtin-embedder")]
+            Self::Builtin => call_builtin(texts.to_vec()).await,
             Self::Ollama(ollama) => ollama.call(texts, timeout).await,
             Self::OpenAi(openai) => openai.call(texts, timeout).await,
             Self::Tei(tei) => tei.call(texts, timeout).await,
         }
     }
+}
+
+/// Embeds in this process, on a thread for work that blocks. One thread a request: as many
+/// requests are under way as threads are wanted.
+#[cfg(feature = "builtin-embedder")]
+async fn call_builtin(texts: Vec<String>) -> std::result::Result<Vec<Vec<f32>>, CallError> {
+    let model = Builtin::load().map_err(CallError::Fatal)?;
+    let work = move || {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        model.embed(&texts, 1)
+    };
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| CallError::Fatal(Error::internal("the builtin model broke off").because(error)))
 }

@@ -15,10 +15,10 @@ mod crash;
 mod docs;
 /// Documents of awkward texts.
 mod documents;
-/// The sample that is built in.
-mod export_demo;
 /// The embed step by the compiled binary.
 mod embed;
+/// The sample that is built in.
+mod export_demo;
 /// The ingest step on export archives.
 mod export_ingest;
 /// Real and converted exports, when they are on this machine.
