@@ -5,7 +5,9 @@ use std::time::Duration;
 #[cfg(feature = "builtin-embedder")]
 use super::builtin::Builtin;
 use super::http::Server;
-use super::identity::{BUILTIN_MODEL, Target};
+#[cfg(feature = "builtin-embedder")]
+use super::identity::BUILTIN_MODEL;
+use super::identity::Target;
 use super::{ollama, openai, tei};
 use crate::config::{EmbeddingConfig, EmbeddingProvider};
 use crate::content::chunk::estimate_tokens;
@@ -75,6 +77,15 @@ impl Provider {
             Server::new(target.url.as_deref().unwrap_or(default), token, config)
         };
         match target.provider {
+            #[cfg(feature = "builtin-embedder")]
+            EmbeddingProvider::Builtin if target.model == BUILTIN_MODEL => Ok(Self::Builtin),
+            #[cfg(feature = "builtin-embedder")]
+            EmbeddingProvider::Builtin => Err(Error::config(format!(
+                "embedding.model: this binary has {BUILTIN_MODEL}, not {}",
+                target.model
+            ))
+            .hint("leave `model` out, or set `provider` to the service that has it")),
+            #[cfg(not(feature = "builtin-embedder"))]
             EmbeddingProvider::Builtin => {
                 Err(Error::config("this binary was built without its own embedding model")
                     .hint("set [embedding] provider to \"ollama\", \"openai\" or \"tei\""))

@@ -621,3 +621,36 @@ fn an_empty_database_is_embedded_without_asking_anybody() {
     assert!(bench.server.paths().is_empty());
     assert_eq!(bench.coverage().coverage_pct, 100.0);
 }
+
+#[cfg(feature = "builtin-embedder")]
+#[test]
+fn the_builtin_model_embeds_without_a_server_and_finds_by_meaning() {
+    let mut bench = Bench::new(Faults::default());
+    bench.config.embedding = EmbeddingConfig::default();
+    let ids = [
+        bench.put(
+            1,
+            "Session token expires early",
+            "The cookie is dropped after five minutes, people have to sign in again.",
+        ),
+        bench.put(2, "Printer prints blank pages", "Ink is there, paper too, the pages stay white."),
+        bench.put(3, "Invoice totals are rounded wrong", "Sums of many positions are off by a cent."),
+    ];
+    assert_eq!(bench.embed(), (3, 0));
+    let identity = bench.coverage().identity.unwrap();
+    assert_eq!((identity.dims, identity.endpoint.as_deref()), (384, None));
+    for (text, id) in [
+        ("users are logged out at random", ids[0]),
+        ("white sheets come out", ids[1]),
+        ("wrong amount of money", ids[2]),
+    ] {
+        let vector = bench.runtime.block_on(bench.embedder().embed_query(text)).unwrap();
+        let query = NearestQuery { identity: &identity, vector: &vector, allowed: None, limit: 3 };
+        let found = bench.store.read(|tx| knn::nearest(tx, &query)).unwrap();
+        assert_eq!(found.hits[0].document_id, id, "{text}");
+    }
+    assert!(bench.server.paths().is_empty());
+    assert_eq!(bench.embed(), (0, 0));
+    bench.config.embedding.model = Some("another".to_owned());
+    assert_eq!(bench.run().unwrap_err().kind(), ErrorKind::Config);
+}
