@@ -128,9 +128,10 @@ pub fn chunk(source: &Source<'_>, limits: &Limits, count: &dyn Fn(&str) -> usize
     out
 }
 
-/// Estimates the tokens of a text for a model whose tokenizer is not at hand, rather too
-/// many than too few: punctuation and characters outside ASCII count one each, as models
-/// with small vocabularies cut code and other scripts.
+/// Estimates the tokens of a text for a model whose tokenizer is not at hand.
+///
+/// Rather too many than too few: punctuation and characters outside ASCII count one each,
+/// as models with small vocabularies cut code and other scripts.
 pub fn estimate_tokens(text: &str) -> usize {
     let mut tokens = 0;
     let (mut letters, mut has_digit) = (0_usize, false);

@@ -15,8 +15,11 @@ fn bench(server: &FakeEmbedder) -> Bench {
     bench
 }
 
+/// A document, a chunk's place in it, whether it is the title, hash of its text, vector.
+type Row = (String, i64, i64, Vec<u8>, Vec<u8>);
+
 /// What is embedded, without ids and times.
-fn embedded(bench: &Bench) -> Vec<(String, i64, i64, Vec<u8>, Vec<u8>)> {
+fn embedded(bench: &Bench) -> Vec<Row> {
     let connection = open(&bench.database());
     let mut statement = connection
         .prepare(
@@ -55,6 +58,14 @@ fn a_run_embeds_every_document_once_and_the_next_asks_nobody() {
     let bench = bench(&server);
     bench.lore(["run", "embed.toml", "--quiet"]).ok();
     assert_whole(&bench);
+    for asked in server.asked() {
+        assert_eq!(
+            (asked.path.as_str(), asked.model.as_str(), asked.status),
+            ("/api/embed", "nomic-embed-text", 200)
+        );
+        assert!((1..=8).contains(&asked.texts.len()));
+    }
+    assert!(server.texts().iter().all(|text| text.starts_with("search_document: ")));
     server.forget();
     bench.lore(["run", "embed.toml", "--quiet"]).ok();
     assert!(server.paths().is_empty(), "{:?}", server.paths());
@@ -90,6 +101,7 @@ fn a_server_that_is_down_exits_14_and_one_without_the_model_15() {
     let mut bench = bench(&server);
     let error = bench.lore(["run", "embed.toml", "--quiet"]).fails(15);
     assert!(error.contains("ollama pull nomic-embed-text"), "{error}");
+    server.change(|faults| faults.tags = Some(vec!["nomic-embed-text:latest"]));
     bench.var("LORE__EMBEDDING__URL", "http://user:S3CR3TVALUE@127.0.0.1:1");
     let error = bench.lore(["run", "embed.toml", "--quiet"]).fails(14);
     assert!(error.contains("127.0.0.1") && !error.contains("S3CR3TVALUE"), "{error}");

@@ -56,7 +56,6 @@ pub fn plan(found: &Findings) -> Repaired {
         orphaned_embeddings_deleted: found.count("embedding_orphan"),
         stale_embeddings_cleared: found.count("embedding_stale"),
         not_repairable,
-        ..Repaired::default()
     }
 }
 

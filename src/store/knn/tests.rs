@@ -22,7 +22,7 @@ impl Numbers {
     fn clustered(&mut self, dims: usize, clusters: u64) -> Vec<f32> {
         let cluster = (self.next() + 0.5) * clusters as f32;
         let mut centre =
-            Numbers(0x9E37_79B9_7F4A_7C15 ^ (cluster as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93));
+            Self(0x9E37_79B9_7F4A_7C15 ^ (cluster as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93));
         for _ in 0..3 {
             centre.next();
         }
