@@ -1,8 +1,10 @@
 //! Planned faults: named points at which a debug build can be made to die, so that tests
 //! can kill the real binary at the worst moment. Release builds do nothing here.
 
-/// Name of the variable that plans a fault: `POINT`, `POINT:N` (the N-th time it is
-/// passed, from 1). The process dies as by SIGKILL.
+/// Name of the variable that plans a fault: `POINT`, `POINT:N` (the N-th time it is passed,
+/// from 1), `POINT:N:stop`.
+///
+/// The process dies as by SIGKILL, or is stopped as by SIGSTOP.
 pub const VARIABLE: &str = "LORE_FAULT";
 
 /// Every point that exists; tests walk this list.
@@ -14,22 +16,30 @@ pub fn point(name: &'static str) {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicI64, Ordering};
 
-    static PLAN: OnceLock<Option<(String, AtomicI64)>> = OnceLock::new();
+    use rustix::process::{Signal, getpid, kill_process};
+
+    struct Plan {
+        point: String,
+        left: AtomicI64,
+        signal: Signal,
+    }
+
+    static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
     let plan = PLAN.get_or_init(|| {
         #[expect(clippy::disallowed_methods, reason = "a test hook, not configuration")]
         let text = std::env::var(VARIABLE).ok()?;
-        let (point, count) = text.split_once(':').unwrap_or((&text, "1"));
-        Some((point.to_owned(), AtomicI64::new(count.parse().unwrap_or(1))))
+        let mut parts = text.split(':');
+        let point = parts.next()?.to_owned();
+        let left = AtomicI64::new(parts.next().and_then(|n| n.parse().ok()).unwrap_or(1));
+        let signal = if parts.next() == Some("stop") { Signal::STOP } else { Signal::KILL };
+        Some(Plan { point, left, signal })
     });
     debug_assert!(POINTS.contains(&name), "fault point {name} is not listed");
-    if let Some((point, left)) = plan
-        && point == name
-        && left.fetch_sub(1, Ordering::SeqCst) == 1
-    {
-        // SIGKILL: no destructor, no handler, as when the kernel does it.
-        let own = rustix::process::getpid();
-        let killed = rustix::process::kill_process(own, rustix::process::Signal::KILL);
-        unreachable!("still alive at fault point {name}: {killed:?}");
+    let Some(plan) = plan else { return };
+    if plan.point == name && plan.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+        // No destructor, no handler, as when the kernel does it.
+        let sent = kill_process(getpid(), plan.signal);
+        assert!(sent.is_ok() && plan.signal == Signal::STOP, "still alive at fault point {name}: {sent:?}");
     }
 }
 

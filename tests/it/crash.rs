@@ -5,12 +5,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::support::binary::{Bench, until};
-use crate::support::dump::{dump, execute, number};
+use crate::support::dump::{dump, execute, number, try_number};
 
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// A job that does nothing but hold the lock until it is stopped.
-const HOLD: &str = "name = \"hold\"\n[steps.ingest]\nwith = { source = \"demo\" }\n";
 
 /// Kills a demo run at the N-th time it passes a point, for every point and as many N as
 /// there are, and lets the next run finish: the content is that of an undisturbed run.
@@ -67,29 +64,6 @@ fn twice_is_once() {
     assert_eq!(dump(&bench.database()), once, "a full run makes the same");
 }
 
-/// Starts a holder that sits in a long wait: it is stopped before it can end.
-fn stopped_holder(bench: &Bench) -> crate::support::binary::Running {
-    bench.write("hold.toml", HOLD);
-    let holder = bench.spawn(["run", "hold.toml", "--quiet", "--full"]);
-    until("the holder's lock", || {
-        bench.database().exists()
-            && std::fs::metadata(bench.database()).is_ok_and(|metadata| metadata.len() > 0)
-            && bench.lore(["lock", "status", "--json"]).stdout.contains("\"job\":\"hold\"")
-            || number_or_zero(bench) > 0
-    });
-    holder.signal(Signal::STOP);
-    holder
-}
-
-fn number_or_zero(bench: &Bench) -> i64 {
-    rusqlite_number(bench).unwrap_or(0)
-}
-
-fn rusqlite_number(bench: &Bench) -> Option<i64> {
-    let connection = crate::support::dump::open(&bench.database());
-    connection.query_row("SELECT count(*) FROM app_lock WHERE owner IS NOT NULL", [], |row| row.get(0)).ok()
-}
-
 #[test]
 fn two_runs_at_once_one_works_and_the_other_names_the_holder() {
     let bench = Bench::demo();
@@ -136,17 +110,25 @@ fn twenty_starts_at_once_take_twenty_tokens_or_are_refused() {
 fn a6_03_a_paused_holder_that_wakes_up_is_fenced() {
     let mut bench = Bench::new();
     bench.var("LORE__LOCK__HEARTBEAT", "100ms").var("LORE__LOCK__LEASE", "600ms");
-    let holder = stopped_holder(&bench);
-    // Another machine as far as the taker can see: the holder is alive here, so only its
-    // silence counts.
+    bench.var("LORE_FAULT", "after-lock:1:stop");
+    let holder = bench.spawn(["run", "demo", "--quiet"]);
+    bench.var("LORE_FAULT", "");
+    until("the holder's lock", || {
+        let held = "SELECT count(*) FROM app_lock WHERE owner IS NOT NULL";
+        bench.database().exists() && try_number(&bench.database(), held) == Some(1)
+    });
+    // The holder's process is alive, so only its silence counts.
     bench.lore(["run", "demo", "--quiet", "--if-locked", "wait", "--lock-wait", "20s"]).ok();
     let content = dump(&bench.database());
+    let runs = "SELECT count(*) FROM runs WHERE state = 'abandoned'";
+    assert_eq!(number(&bench.database(), runs), 1, "the paused run is closed by the taker");
     holder.signal(Signal::CONT);
-    let ended = holder.wait(LIMIT);
-    assert!(matches!(ended.code, 76 | 0), "{}: {}", ended.code, ended.stderr);
+    let told = holder.wait(LIMIT).fails(76);
+    assert!(told.contains("lock"), "{told}");
     assert_eq!(dump(&bench.database()), content, "the old holder wrote nothing");
-    let states = number(&bench.database(), "SELECT count(*) FROM runs WHERE state = 'running'");
-    assert_eq!(states, 0);
+    assert_eq!(number(&bench.database(), "SELECT count(*) FROM runs WHERE state = 'running'"), 0);
+    let owner = bench.lore(["lock", "status", "--json"]).data()["owner"].take();
+    assert_eq!(owner, serde_json::Value::Null, "and it freed nobody's lock");
 }
 
 #[test]

@@ -39,6 +39,11 @@ pub fn number(path: &Path, sql: &str) -> i64 {
     open(path).query_row(sql, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
+/// Runs a query that returns one number, on a database that may not be ready.
+pub fn try_number(path: &Path, sql: &str) -> Option<i64> {
+    open(path).query_row(sql, [], |row| row.get(0)).ok()
+}
+
 /// Runs statements.
 pub fn execute(path: &Path, sql: &str) {
     open(path).execute_batch(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
