@@ -2,6 +2,8 @@
 //!
 //! `cargo bench --bench knn`. `LORE_BENCH_DOCS` (default 66667) documents with one to three
 //! passages each, two on average, 384 dimensions, in clusters whose sizes follow Zipf's law.
+//! Inside a cluster vectors differ in 24 directions of its own and a little in all others: as
+//! those of texts do, which lie in far fewer dimensions than they have.
 //! CPU time of this process, queries warm. The vectors are made once and kept under
 //! `target/bench-data`. `LORE_BENCH_EMBED=0` leaves the second part out.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and may fail loudly")]
@@ -54,6 +56,7 @@ impl Random {
 /// Texts on one subject lie near each other, and all texts share a direction.
 struct Space {
     centres: Vec<Vec<f32>>,
+    directions: Vec<Vec<f32>>,
     cumulated: Vec<f32>,
 }
 
@@ -63,6 +66,7 @@ impl Space {
         let mean: Vec<f32> = (0..DIMS).map(|_| 0.4 * random.normal()).collect();
         let centres =
             (0..CLUSTERS).map(|_| mean.iter().map(|mean| mean + random.normal()).collect()).collect();
+        let directions = (0..4_096).map(|_| (0..DIMS).map(|_| random.normal()).collect()).collect();
         let mut sum = 0.0;
         let cumulated = (1..=CLUSTERS)
             .map(|rank| {
@@ -70,15 +74,22 @@ impl Space {
                 sum
             })
             .collect();
-        Self { centres, cumulated }
+        Self { centres, directions, cumulated }
     }
 
     fn vector(&self, random: &mut Random) -> Vec<f32> {
         let total = self.cumulated.last().copied().unwrap();
         let at = random.unit() * total;
         let cluster = self.cumulated.partition_point(|sum| *sum < at).min(CLUSTERS - 1);
-        let vector: Vec<f32> =
-            self.centres[cluster].iter().map(|centre| centre + 0.9 * random.normal()).collect();
+        let mut vector: Vec<f32> =
+            self.centres[cluster].iter().map(|centre| centre + 0.15 * random.normal()).collect();
+        for n in 0..24 {
+            let weight = 0.25 * random.normal();
+            let direction = &self.directions[(cluster * 131 + n * 17) % self.directions.len()];
+            for (value, part) in vector.iter_mut().zip(direction) {
+                *value += weight * part;
+            }
+        }
         let norm = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
         vector.iter().map(|value| value / norm).collect()
     }
@@ -123,7 +134,7 @@ fn put_documents(path: &Path, n: i64, body: &str) {
 
 /// A database of vectors, made once.
 fn vectors(documents: i64, space: &Space) -> PathBuf {
-    let path = data(&format!("knn-v1-{documents}.db"));
+    let path = data(&format!("knn-v2-{documents}.db"));
     if path.exists() {
         return path;
     }

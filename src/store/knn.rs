@@ -30,6 +30,9 @@ const FEW_DOCUMENTS: usize = 200;
 /// Candidates below which an answer may miss a neighbour among 100,000 real vectors.
 const MIN_CANDIDATES: usize = 500;
 
+/// How many times as many codes as candidates are looked at more closely.
+const WIDER: usize = 4;
+
 /// Documents that one search returns at most.
 pub const MAX_LIMIT: usize = 10_000;
 
@@ -177,8 +180,31 @@ fn code_count(tx: &ReadTx<'_>, identity: &Identity) -> Result<usize> {
     Ok(blocks.unwrap_or(0) * 1024)
 }
 
-/// Scans the codes. Returns nothing when the blobs are not laid out as they are known to be.
+/// Scans the codes for candidates. Returns nothing when the blobs are not laid out as they
+/// are known to be.
 fn scan(tx: &ReadTx<'_>, query: &NearestQuery<'_>, wanted: usize) -> Result<Option<Vec<Candidate>>> {
+    let Some((candidates, codes)) = nearest_codes(tx, query, wanted.saturating_mul(WIDER))? else {
+        return Ok(None);
+    };
+    if candidates.len() <= wanted {
+        return Ok(Some(candidates));
+    }
+    // Reading a vector costs most: of the nearest codes only the most promising are read.
+    let estimate = hamming::Estimate::new(query.vector);
+    let bytes = hamming::code_bytes(query.vector.len());
+    let mut ranked: Vec<(f32, Candidate)> = candidates
+        .into_iter()
+        .map(|it| (estimate.of(codes.get(it.slot * bytes..).unwrap_or_default()), it))
+        .collect();
+    ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.chunk_id.cmp(&b.1.chunk_id)));
+    ranked.truncate(wanted);
+    Ok(Some(ranked.into_iter().map(|(_, candidate)| candidate).collect()))
+}
+
+/// The nearest codes, and the codes that were put aside on the way.
+type NearestCodes = (Vec<Candidate>, Vec<u8>);
+
+fn nearest_codes(tx: &ReadTx<'_>, query: &NearestQuery<'_>, wanted: usize) -> Result<Option<NearestCodes>> {
     let table = codes_table(query.identity.id);
     if !is_known_layout(tx, &table)? {
         return Ok(None);
@@ -194,6 +220,7 @@ fn scan(tx: &ReadTx<'_>, query: &NearestQuery<'_>, wanted: usize) -> Result<Opti
     ))?;
     let mut rows = statement.query([])?;
     let mut distances = Vec::new();
+    let mut aside: Vec<u8> = Vec::new();
     while let Some(row) = rows.next()? {
         let size = size(row, 0)?;
         let blob = |idx| -> Result<&[u8]> { Ok(row.get_ref(idx)?.as_blob().unwrap_or_default()) };
@@ -219,11 +246,19 @@ fn scan(tx: &ReadTx<'_>, query: &NearestQuery<'_>, wanted: usize) -> Result<Opti
             if !is_valid || query.allowed.is_some_and(|allowed| !contains(allowed, document_id)) {
                 continue;
             }
-            nearest.add(Candidate { distance: *distance, chunk_id: i64::from_le_bytes(*rowid), document_id });
+            let at = idx * code.len();
+            let slot = aside.len() / code.len();
+            aside.extend_from_slice(codes.get(at..at + code.len()).unwrap_or_default());
+            nearest.add(Candidate {
+                distance: *distance,
+                chunk_id: i64::from_le_bytes(*rowid),
+                document_id,
+                slot,
+            });
         }
         nearest.tighten();
     }
-    Ok(Some(nearest.finish()))
+    Ok(Some((nearest.finish(), aside)))
 }
 
 /// Whether the blobs are those of the sqlite-vec that is linked, and that one is known.
@@ -263,7 +298,7 @@ fn ask_sqlite_vec(tx: &ReadTx<'_>, query: &NearestQuery<'_>, wanted: usize) -> R
     ))?;
     let rows = statement.query_map(params![code, k, filter], |row| {
         let distance: f64 = row.get(0)?;
-        Ok(Candidate { distance: distance as u16, chunk_id: row.get(1)?, document_id: row.get(2)? })
+        Ok(Candidate { distance: distance as u16, chunk_id: row.get(1)?, document_id: row.get(2)?, slot: 0 })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

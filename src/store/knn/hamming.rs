@@ -100,6 +100,44 @@ impl Kernel {
     }
 }
 
+/// Estimates the dot product of a vector with those that codes were made of: better than the
+/// distance of two codes, since it knows how much each component of the query weighs.
+#[derive(Debug)]
+pub struct Estimate {
+    /// For each byte of a code, the sum that each of its values stands for.
+    sums: Vec<[f32; 256]>,
+}
+
+impl Estimate {
+    /// Prepares the sums for a query.
+    pub fn new(vector: &[f32]) -> Self {
+        let sums = vector
+            .chunks(8)
+            .map(|part| {
+                let mut sums = [-part.iter().sum::<f32>(); 256];
+                for value in 1..256_usize {
+                    let rest = sums.get(value & (value - 1)).copied().unwrap_or_default();
+                    let bit = part.get(value.trailing_zeros() as usize).copied().unwrap_or_default();
+                    if let Some(sum) = sums.get_mut(value) {
+                        *sum = rest + 2.0 * bit;
+                    }
+                }
+                sums
+            })
+            .collect();
+        Self { sums }
+    }
+
+    /// The estimate for a code, in a unit of its own.
+    pub fn of(&self, code: &[u8]) -> f32 {
+        self.sums
+            .iter()
+            .zip(code)
+            .map(|(sums, byte)| sums.get(usize::from(*byte)).copied().unwrap_or_default())
+            .sum()
+    }
+}
+
 /// A code as words, for [`Kernel::distances`].
 pub fn words(code: &[u8]) -> Vec<u64> {
     let (words, _) = code.as_chunks::<8>();
@@ -201,6 +239,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn an_estimate_is_the_product_with_the_signs(pairs in prop::collection::vec((-1.0_f32..1.0, -1.0_f32..1.0), 1..80)) {
+            let (query, vector): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
+            let exact: f32 = query.iter().zip(&vector).map(|(q, v)| if *v > 0.0 { *q } else { -q }).sum();
+            prop_assert!((Estimate::new(&query).of(&code(&vector)) - exact).abs() < 1e-3);
+        }
+
         #[test]
         fn every_kernel_counts_the_same(
             width in 1_usize..20, seed in prop::collection::vec(any::<u64>(), 1..200)

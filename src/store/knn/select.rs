@@ -9,6 +9,8 @@ pub struct Candidate {
     pub chunk_id: i64,
     /// The document.
     pub document_id: i64,
+    /// Where its code was put aside.
+    pub slot: usize,
 }
 
 /// The nearest `wanted` candidates of a stream; ties at the edge go by chunk id.
@@ -94,7 +96,7 @@ mod tests {
             let mut all = Vec::new();
             for (idx, distance) in distances.into_iter().enumerate() {
                 let id = idx as i64;
-                let candidate = Candidate { distance, chunk_id: id * 7 % 501, document_id: id };
+                let candidate = Candidate { distance, chunk_id: id * 7 % 501, document_id: id, slot: idx };
                 all.push(candidate);
                 nearest.add(candidate);
                 if idx % every == 0 {

@@ -240,7 +240,8 @@ fn the_scan_and_sqlite_vec_find_the_same_candidates_with_and_without_a_filter() 
         built
             .store
             .read(|tx| {
-                let mine = scan(tx, &query, 400)?.unwrap();
+                let (mut mine, _) = nearest_codes(tx, &query, 400)?.unwrap();
+                mine.iter_mut().for_each(|it| it.slot = 0);
                 let mut theirs = ask_sqlite_vec(tx, &query, 400)?;
                 theirs.sort_unstable();
                 let distances = |list: &[Candidate]| list.iter().map(|it| it.distance).collect::<Vec<_>>();
