@@ -65,6 +65,19 @@ impl StepCtx<'_> {
         Ok(out)
     }
 
+    /// Like [`StepCtx::write`], for the few statements that cannot be cut, such as building
+    /// the whole index: the lease is extended before, since no heartbeat can be written
+    /// while they run.
+    ///
+    /// # Errors
+    /// As [`StepCtx::write`].
+    pub fn write_long<T>(&self, work: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
+        self.check()?;
+        let out = self.store.write_long(&self.cancel, work)?;
+        fault::point("after-commit");
+        Ok(out)
+    }
+
     /// Reads one consistent state.
     ///
     /// # Errors

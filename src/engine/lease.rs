@@ -230,10 +230,12 @@ impl Drop for Heartbeat {
 
 impl Beater {
     fn run(self) {
-        let lease_ms = i64::try_from(self.config.lease.as_millis()).unwrap_or(i64::MAX);
         let mut last_success = clock::since_boot();
         while !self.wait() {
-            match self.connection.beat(&self.fence, lease_ms) {
+            // Asked before the beat: one that fails because of long work is judged by the
+            // lease that held when it was tried.
+            let lease = self.connection.lease(self.config.lease);
+            match self.connection.beat(&self.fence, lease) {
                 Ok(true) => last_success = clock::since_boot(),
                 Ok(false) => {
                     tracing::error!(
@@ -245,7 +247,8 @@ impl Beater {
                 }
                 Err(error) => {
                     tracing::warn!(lock.token = self.fence.token, "heartbeat failed: {error}");
-                    if clock::since_boot().saturating_sub(last_success) >= self.config.lease * 2 / 3 {
+                    let proven = last_success.max(self.connection.proven_at());
+                    if clock::since_boot().saturating_sub(proven) >= lease * 2 / 3 {
                         self.cancel.cancel(StopReason::LockLost);
                         return;
                     }

@@ -30,7 +30,7 @@ impl Step for IntegrityCheck {
     const EXAMPLE: &'static str = "{ fail = true }";
 
     fn run(&self, ctx: &StepCtx<'_>) -> Result<StepReport> {
-        let found = integrity::check(ctx.store)?;
+        let found = integrity::check(ctx.store, &ctx.cancel)?;
         ctx.write(|tx| integrity::save_findings(tx, &found, ctx.now()))?;
         let mut report = StepReport::default();
         report.add("checks", i64::try_from(integrity::CHECKS.len()).unwrap_or(i64::MAX));

@@ -27,12 +27,12 @@ impl Step for Repair {
     const EXAMPLE: &'static str = "{ dry_run = false }";
 
     fn run(&self, ctx: &StepCtx<'_>) -> Result<StepReport> {
-        let found = integrity::check(ctx.store)?;
+        let found = integrity::check(ctx.store, &ctx.cancel)?;
         let now = ctx.now();
         let done = if self.dry_run || found.total() == 0 {
             integrity::plan(&found)
         } else {
-            ctx.write(|tx| integrity::repair(tx, &found, now))?
+            ctx.write_long(|tx| integrity::repair(tx, &found, now))?
         };
         let mut report = StepReport::default();
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::{ReadTx, Store, WriteTx, embeddings};
 use crate::clock::Millis;
 use crate::content::hash;
+use crate::engine::cancel::Cancel;
 use crate::error::{Error, ErrorKind, Result};
 
 pub use repair::{Repaired, plan, repair};
@@ -260,11 +261,12 @@ impl Findings {
 /// Runs every check. Changes nothing.
 ///
 /// # Errors
-/// SQLite's, where the damage is such that a check cannot even run.
-pub fn check(store: &Store) -> Result<Findings> {
+/// SQLite's, where the damage is such that a check cannot even run, and the reason of a stop.
+pub fn check(store: &Store, cancel: &Cancel) -> Result<Findings> {
     let mut found = Findings::default();
-    store.read(|tx| {
+    store.read_until(cancel, |tx| {
         for check in CHECKS {
+            cancel.check()?;
             match check.method {
                 Method::Query(sql) => run_query(tx, check.name, sql, &mut found)?,
                 Method::Pages => check_pages(tx, check.name, &mut found)?,
@@ -276,7 +278,7 @@ pub fn check(store: &Store) -> Result<Findings> {
         Ok(())
     })?;
     for check in CHECKS.iter().filter(|check| matches!(check.method, Method::FtsContent)) {
-        check_fts_content(store, check.name, &mut found)?;
+        check_fts_content(store, cancel, check.name, &mut found)?;
     }
     Ok(found)
 }
@@ -333,16 +335,16 @@ fn check_hashes(tx: &ReadTx<'_>, name: &'static str, found: &mut Findings) -> Re
 }
 
 /// The command is written as an INSERT, so it needs a write transaction; it changes nothing.
-fn check_fts_content(store: &Store, name: &'static str, found: &mut Findings) -> Result<()> {
-    let result = store.write(|tx| Ok(fts_agrees(tx.sql())));
-    match result? {
-        Ok(()) => Ok(()),
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseCorrupt) => {
-            found.add(name, "documents_fts".to_owned(), "index and documents differ".to_owned());
-            Ok(())
-        }
+fn check_fts_content(store: &Store, cancel: &Cancel, name: &'static str, found: &mut Findings) -> Result<()> {
+    let agrees = store.write_long(cancel, |tx| match fts_agrees(tx.sql()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseCorrupt) => Ok(false),
         Err(error) => Err(error.into()),
+    })?;
+    if !agrees {
+        found.add(name, "documents_fts".to_owned(), "index and documents differ".to_owned());
     }
+    Ok(())
 }
 
 fn fts_agrees(connection: &Connection) -> rusqlite::Result<()> {

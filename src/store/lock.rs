@@ -6,12 +6,15 @@
 //! are for people.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, named_params};
 use serde::Serialize;
 
 use super::runs::{self, NewRun};
-use super::{Fence, ReadTx, Store};
+use super::{Fence, LongWork, ReadTx, Store, WriteTx};
 use crate::clock::{self, Millis};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -167,10 +170,27 @@ pub fn acquire(store: &Store, claim: &Claim<'_>) -> Result<Acquired> {
     })
 }
 
+/// Beats with a longer lease, before work during which no beat can be written. The next
+/// ordinary beat brings the ordinary lease back.
+pub(super) fn extend(tx: &WriteTx<'_>, fence: &Fence, lease_ms: i64) -> Result<()> {
+    beat(tx.sql(), fence, lease_ms).map(drop)
+}
+
+fn beat(connection: &Connection, fence: &Fence, lease_ms: i64) -> Result<bool> {
+    let changed = connection
+        .prepare_cached(
+            "UPDATE app_lock SET beat = beat + 1, heartbeat_at = ?1, lease_ms = ?2
+              WHERE name = 'main' AND owner = ?3 AND token = ?4",
+        )?
+        .execute((clock::now_ms(), lease_ms, &fence.owner, fence.token))?;
+    Ok(changed == 1)
+}
+
 /// A connection of the heartbeat's own: a beat never waits for this process's own writer.
 #[derive(Debug)]
 pub struct HeartbeatConnection {
     connection: Connection,
+    long_work: Arc<LongWork>,
 }
 
 impl HeartbeatConnection {
@@ -178,25 +198,31 @@ impl HeartbeatConnection {
     ///
     /// # Errors
     /// SQLite's.
-    pub fn open(store: &Store, busy: std::time::Duration) -> Result<Self> {
+    pub fn open(store: &Store, busy: Duration) -> Result<Self> {
         let mut options = store.options;
         options.busy_timeout = busy;
-        Ok(Self { connection: super::open::open_writer(&store.path, options)? })
+        let connection = super::open::open_writer(&store.path, options)?;
+        Ok(Self { connection, long_work: Arc::clone(&store.long_work) })
+    }
+
+    /// The lease that holds now: a longer one than `ordinary` during long work.
+    pub fn lease(&self, ordinary: Duration) -> Duration {
+        let long = u64::try_from(self.long_work.lease_ms.load(Ordering::SeqCst)).unwrap_or(0);
+        ordinary.max(Duration::from_millis(long))
+    }
+
+    /// When long work last committed, as time since boot: that proved the lock to be held.
+    pub fn proven_at(&self) -> Duration {
+        let at = u64::try_from(self.long_work.proven_at_ms.load(Ordering::SeqCst)).unwrap_or(0);
+        Duration::from_millis(at)
     }
 
     /// Says that the holder lives. Returns false when the lock is no longer the fence's.
     ///
     /// # Errors
     /// SQLite's; a busy database is no proof of anything.
-    pub fn beat(&self, fence: &Fence, lease_ms: i64) -> Result<bool> {
-        let changed = self
-            .connection
-            .prepare_cached(
-                "UPDATE app_lock SET beat = beat + 1, heartbeat_at = ?1, lease_ms = ?2
-                  WHERE name = 'main' AND owner = ?3 AND token = ?4",
-            )?
-            .execute((clock::now_ms(), lease_ms, &fence.owner, fence.token))?;
-        Ok(changed == 1)
+    pub fn beat(&self, fence: &Fence, lease: Duration) -> Result<bool> {
+        beat(&self.connection, fence, i64::try_from(lease.as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Whether somebody asked for this run to be cancelled.

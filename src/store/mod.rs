@@ -27,11 +27,13 @@ pub mod status;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
 
+use crate::clock;
 use crate::engine::cancel::Cancel;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fault;
@@ -41,6 +43,10 @@ pub use open::{OpenOptions, SCHEMA_VERSION};
 /// How long running SQL may go on after a stop was asked for: a short transaction ends in
 /// this time, a long statement is interrupted and rolled back.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
+
+/// How long a holder that works on what cannot be cut keeps the lock without a heartbeat:
+/// comparing or building the index of a few million documents.
+const LONG_LEASE: Duration = Duration::from_secs(30 * 60);
 
 /// Virtual-machine instructions between two looks at the stop signal.
 const PROGRESS_OPS: std::ffi::c_int = 20_000;
@@ -55,6 +61,17 @@ pub struct Store {
     /// that it is closed last: only a writer folds the write-ahead log back when it closes.
     writer: Option<Mutex<Handle>>,
     fence: Mutex<Option<Fence>>,
+    long_work: Arc<LongWork>,
+}
+
+/// Work under way that holds the write lock for longer than a lease, as the heartbeat has to
+/// know it: no beat can be written meanwhile.
+#[derive(Debug, Default)]
+struct LongWork {
+    /// The lease while it lasts, milliseconds; 0 when there is none.
+    lease_ms: AtomicI64,
+    /// Milliseconds since boot at which such work last committed, its fence checked.
+    proven_at_ms: AtomicI64,
 }
 
 /// Proof of holding the app lock, checked inside every write transaction.
@@ -138,6 +155,7 @@ impl Store {
             writer: Some(Mutex::new(Handle::new(connection)?)),
             readers: Mutex::default(),
             fence: Mutex::default(),
+            long_work: Arc::default(),
         })
     }
 
@@ -153,6 +171,7 @@ impl Store {
             writer: None,
             readers: Mutex::new(vec![Handle::new(connection)?]),
             fence: Mutex::default(),
+            long_work: Arc::default(),
         })
     }
 
@@ -187,6 +206,29 @@ impl Store {
     /// As [`Store::write`], and the reason for the stop.
     pub fn write_until<T>(&self, cancel: &Cancel, work: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
         self.write_with(Some(cancel), work)
+    }
+
+    /// Like [`Store::write_until`], for the few statements that cannot be cut into short
+    /// transactions: the lease of the app lock is extended before.
+    ///
+    /// # Errors
+    /// As [`Store::write_until`].
+    pub fn write_long<T>(&self, cancel: &Cancel, work: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
+        let lease_ms = i64::try_from(LONG_LEASE.as_millis()).unwrap_or(i64::MAX);
+        // From here on the heartbeat writes the long lease too.
+        self.long_work.lease_ms.store(lease_ms, Ordering::SeqCst);
+        let out = self
+            .write_until(cancel, |tx| match self.fence() {
+                Some(fence) => lock::extend(tx, &fence, lease_ms),
+                None => Ok(()),
+            })
+            .and_then(|()| self.write_until(cancel, work));
+        if out.is_ok() {
+            let now = i64::try_from(clock::since_boot().as_millis()).unwrap_or(i64::MAX);
+            self.long_work.proven_at_ms.store(now, Ordering::SeqCst);
+        }
+        self.long_work.lease_ms.store(0, Ordering::SeqCst);
+        out
     }
 
     fn write_with<T>(

@@ -147,3 +147,37 @@ fn looking_alive_is_judged_with_care() {
     assert!(!looks_alive(&held(Some(3_600_000)), 0), "a holder from the future");
     assert!(!looks_alive(&held(None), 0));
 }
+
+/// Holds the write lock for `time`, as building the whole index does.
+fn hold_write_lock(time: Duration) -> crate::error::Result<()> {
+    let until = clock::since_boot() + time;
+    while clock::since_boot() < until {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+#[test]
+fn work_that_cannot_be_cut_keeps_the_lock_when_the_lease_was_extended_before() {
+    let (_dir, store) = temporary();
+    let taken = taken(&store);
+    store.set_fence(Some(taken.fence.clone()));
+    let cancel = Cancel::new();
+    let _heartbeat = Heartbeat::start(&store, &taken.fence, taken.run_id, fast(), &cancel).unwrap();
+    store
+        .write_long(&cancel, |tx| {
+            assert!(lock::state(tx)?.lease_ms > 60_000, "a taker watches for the long lease");
+            hold_write_lock(Duration::from_millis(600))
+        })
+        .unwrap();
+    let lease_ms = || store.read(lock::state).unwrap().lease_ms;
+    let until = clock::since_boot() + Duration::from_secs(10);
+    while lease_ms() != 200 && clock::since_boot() < until {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    assert_eq!(lease_ms(), 200, "a beat brings the ordinary lease back");
+    assert_eq!(cancel.reason(), None, "three leases without a beat");
+    // The same without extending it is a lost lock.
+    let ended = store.write_until(&cancel, |_| hold_write_lock(Duration::from_millis(600)));
+    assert_eq!(cancel.reason(), Some(StopReason::LockLost), "{ended:?}");
+}

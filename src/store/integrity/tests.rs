@@ -31,7 +31,7 @@ fn filled() -> (tempfile::TempDir, Store) {
 /// Plants a fault, sees exactly the named findings, repairs, and sees a clean second check.
 fn plant(faults: &str, expected: &[(&'static str, usize)], repaired: &[(&str, usize)]) {
     let (_dir, store) = filled();
-    assert_eq!(check(&store).unwrap().counts, BTreeMap::new(), "clean before: {faults}");
+    assert_eq!(check(&store, &Cancel::new()).unwrap().counts, BTreeMap::new(), "clean before: {faults}");
     store
         .write(|tx| {
             // Some faults cannot be planted past the constraints that forbid them.
@@ -41,7 +41,7 @@ fn plant(faults: &str, expected: &[(&'static str, usize)], repaired: &[(&str, us
             Ok(())
         })
         .unwrap();
-    let found = check(&store).unwrap();
+    let found = check(&store, &Cancel::new()).unwrap();
     assert_eq!(found.counts, expected.iter().copied().collect(), "{faults}: {found:?}");
     assert_eq!(findings_error(&found).kind(), ErrorKind::IntegrityFindings);
     let done = store.write(|tx| repair(tx, &found, 1)).unwrap();
@@ -49,7 +49,7 @@ fn plant(faults: &str, expected: &[(&'static str, usize)], repaired: &[(&str, us
     for (name, n) in repaired {
         assert_eq!(done[*name], *n, "{faults}: {name} in {done}");
     }
-    assert_eq!(check(&store).unwrap().counts, BTreeMap::new(), "clean after: {faults}");
+    assert_eq!(check(&store, &Cancel::new()).unwrap().counts, BTreeMap::new(), "clean after: {faults}");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_text_that_is_not_its_hashs_is_made_again() {
             Ok(tx.sql().execute("UPDATE documents SET content_text = 'edited by hand' WHERE id = 2", [])?)
         })
         .unwrap();
-    let found = check(&store).unwrap();
+    let found = check(&store, &Cancel::new()).unwrap();
     assert_eq!(found.counts, BTreeMap::from([("document_hash", 1)]));
     let done = store.write(|tx| repair(tx, &found, 1)).unwrap();
     assert_eq!(done.documents_requeued, 1);
@@ -123,10 +123,10 @@ fn dangling_parts_of_documents_are_deleted() {
     .unwrap();
     drop(raw);
     let store = Store::open(&dir.path().join("lore.db"), OpenOptions::default()).unwrap();
-    let found = check(&store).unwrap();
+    let found = check(&store, &Cancel::new()).unwrap();
     assert_eq!(found.counts, BTreeMap::from([("document_parts_orphan", 3)]));
     assert_eq!(store.write(|tx| repair(tx, &found, 1)).unwrap().orphaned_parts_deleted, 3);
-    assert_eq!(check(&store).unwrap().total(), 0);
+    assert_eq!(check(&store, &Cancel::new()).unwrap().total(), 0);
 }
 
 #[test]
