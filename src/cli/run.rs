@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::App;
 use super::args::LogFormat;
 use crate::clock;
+use crate::config::LockConfig;
 use crate::duration::duration_text as duration;
 use crate::engine::cancel::Cancel;
 use crate::engine::ctx::RunOptions;
@@ -231,7 +232,26 @@ pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnsw
     Ok(end(job, flags, &taken, report))
 }
 
-/// Runs the steps and closes the run: its row first, then the lock.
+/// What goes on beside the steps of a run.
+struct Machinery {
+    heartbeat: Heartbeat,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Machinery {
+    fn start(store: &Store, lock: LockConfig, taken: &Taken, cancel: &Cancel) -> Result<Self> {
+        let heartbeat = Heartbeat::start(store, &taken.fence, taken.run_id, lock, cancel)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(|error| io_error("start the network runtime", error))?;
+        Ok(Self { heartbeat, runtime })
+    }
+}
+
+/// Runs the steps and closes the run: its row first, then the lock. Both whatever happened: a
+/// lock that outlives its process delays the next run.
 fn work(
     app: &App,
     store: &Store,
@@ -241,12 +261,42 @@ fn work(
     cancel: &Cancel,
 ) -> Result<RunReport> {
     let config = app.config()?;
-    let mut heartbeat = Heartbeat::start(store, &taken.fence, taken.run_id, config.lock, cancel)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| io_error("start the network runtime", error))?;
+    let (machinery, ran) = match Machinery::start(store, config.lock, taken, cancel) {
+        Ok(machinery) => {
+            let known = &app.world.vars;
+            let vars = |name: &str| known.get(name).cloned();
+            let env = RunEnv {
+                store,
+                config,
+                vars: &vars,
+                runtime: machinery.runtime.handle().clone(),
+                progress: progress_mode(app),
+                options,
+                cancel: cancel.clone(),
+            };
+            let ran = run_steps(&env, plan, taken);
+            (Some(machinery), ran)
+        }
+        Err(error) => (None, Err(error)),
+    };
+    let closed = close(store, taken.run_id, ran);
+    fault::point("before-release");
+    let runtime = machinery.map(|Machinery { mut heartbeat, runtime }| {
+        heartbeat.stop();
+        runtime
+    });
+    match lock::release(store, &taken.fence) {
+        Ok(true) => {}
+        Ok(false) => tracing::warn!("the lock was taken over before it was released"),
+        Err(error) => tracing::error!("release the lock: {error}"),
+    }
+    if let Some(runtime) = runtime {
+        runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+    closed
+}
+
+fn run_steps(env: &RunEnv<'_>, plan: &RunPlan<'_>, taken: &Taken) -> Result<RunReport> {
     let span = tracing::info_span!("run", run_id = taken.run_id, job = %plan.job.name);
     let _in_run = span.enter();
     tracing::info!(token = taken.fence.token, "run begins");
@@ -256,40 +306,37 @@ fn work(
             "the process of an earlier run died; its run is closed as abandoned"
         );
     }
-    if options.retry_failed {
-        let n = store.write(queues::retry_failed)?;
+    if env.options.retry_failed {
+        let n = env.store.write(queues::retry_failed)?;
         tracing::info!(entries = n, "entries that failed are ready again");
     }
-    let known = &app.world.vars;
-    let vars = |name: &str| known.get(name).cloned();
-    let env = RunEnv {
-        store,
-        config,
-        vars: &vars,
-        runtime: runtime.handle().clone(),
-        progress: progress_mode(app),
-        options,
-        cancel: cancel.clone(),
-    };
-    let ran = run::run(&env, plan, taken.run_id);
-    let closed = ran.and_then(|report| {
-        let code = report.error.as_ref().map_or(0, |error| error.kind().exit_code());
-        let lost = report.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Fenced);
-        if !lost {
-            run::finish(store, taken.run_id, &report, code, clock::now_ms())?;
+    run::run(env, plan, taken.run_id)
+}
+
+/// Writes how the run ended. A run that lost the lock writes nothing: whoever takes the lock
+/// next closes it.
+fn close(store: &Store, run_id: i64, ran: Result<RunReport>) -> Result<RunReport> {
+    let now = clock::now_ms();
+    match ran {
+        Ok(report) if report.error.as_ref().is_some_and(|error| error.kind() == ErrorKind::Fenced) => {
+            Ok(report)
         }
-        Ok(report)
-    });
-    fault::point("before-release");
-    heartbeat.stop();
-    // Freed whatever happened: a lock that outlives its process delays the next run.
-    match lock::release(store, &taken.fence) {
-        Ok(true) => {}
-        Ok(false) => tracing::warn!("the lock was taken over before it was released"),
-        Err(error) => tracing::error!("release the lock: {error}"),
+        Ok(report) => {
+            let code = report.error.as_ref().map_or(0, |error| error.kind().exit_code());
+            run::finish(store, run_id, &report, code, now)?;
+            Ok(report)
+        }
+        Err(error) if error.kind() == ErrorKind::Fenced => Err(error),
+        Err(error) => {
+            let code = error.kind().exit_code();
+            let closed =
+                store.write(|tx| runs::finish(tx, run_id, RunState::Failed, code, Some(&error), now));
+            if let Err(second) = closed {
+                tracing::error!("write how run {run_id} ended: {second}");
+            }
+            Err(error)
+        }
     }
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    closed
 }
 
 fn progress_mode(app: &App) -> ProgressMode {

@@ -185,3 +185,31 @@ fn a_writer_that_waits_is_served_and_one_that_waits_too_long_is_told() {
     assert!(told.contains("write-locked by"), "a3_24: {told}");
     other.execute_batch("ROLLBACK").unwrap();
 }
+
+/// The run's own rows cannot be written, or its setting up fails.
+#[test]
+fn a6_04_a_run_that_breaks_between_its_steps_is_closed_and_frees_the_lock() {
+    for (trigger, arguments) in [
+        ("BEFORE INSERT ON step_attempts", &["run", "demo", "--quiet"][..]),
+        ("BEFORE UPDATE ON dirty_sources", &["run", "demo", "--quiet", "--retry-failed"]),
+    ] {
+        let bench = Bench::demo();
+        execute(
+            &bench.database(),
+            &format!(
+                "INSERT INTO dirty_sources(source_type, source_id, queued_at, next_attempt_at) VALUES ('issue', 1, 0, 1);
+                 CREATE TRIGGER fault {trigger} BEGIN SELECT RAISE(ABORT, 'planned'); END"
+            ),
+        );
+        let told = bench.lore(arguments).fails(10);
+        assert!(told.contains("planned"), "{told}");
+        assert_eq!(bench.lore(["lock", "status", "--json"]).data()["owner"], serde_json::Value::Null);
+        let run = bench.lore(["runs", "--json"]).data()["runs"][0].take();
+        assert_eq!(
+            (run["state"].as_str(), run["exit_code"].as_i64()),
+            (Some("failed"), Some(10)),
+            "{trigger}"
+        );
+        assert!(run["error"].as_str().unwrap().contains("planned"));
+    }
+}
