@@ -124,8 +124,8 @@ impl Cancel {
         self.reason().map_or(Ok(()), |reason| Err(reason.error()))
     }
 
-    /// Whether running SQL is to be interrupted: at once when the lock is lost or a timeout
-    /// ran out, otherwise after `grace`, so that a short transaction can end.
+    /// Whether running SQL is to be interrupted: at once when the lock is lost or the database
+    /// is another one, otherwise after `grace`, so that a short transaction can end.
     pub fn is_overdue(&self, grace: Duration) -> bool {
         let Some(reason) = self.reason() else { return false };
         if matches!(reason, StopReason::LockLost | StopReason::DatabaseReplaced) {

@@ -91,8 +91,9 @@ struct Ended {
 pub fn run(env: &RunEnv<'_>, plan: &RunPlan<'_>, run_id: i64) -> Result<RunReport> {
     let deadline = plan.job.timeout.map(|timeout| Instant::now() + timeout);
     let mut steps: Vec<Progressing> = plan.job.steps.iter().map(|_| Progressing::default()).collect();
+    // Outlives the threads: a step that still ends after the loop gave up can say so.
+    let (sender, receiver) = mpsc::channel();
     let loop_result = std::thread::scope(|scope| {
-        let (sender, receiver) = mpsc::channel();
         let mut driver = Driver { env, plan, run_id, steps: &mut steps, deadline, sender, scope };
         let result = driver.drive(&receiver);
         if result.is_err() {
@@ -192,11 +193,19 @@ impl<'scope> Driver<'_, 'scope, '_> {
     }
 
     fn decide(&self, step: &JobStep) -> Result<Decision> {
-        let facts = if step.when.reads_facts() { read_facts(self.env.store)? } else { Snapshot::default() };
         let outcome_of = |id: &str| {
             let place = self.plan.job.steps.iter().position(|step| step.id == id)?;
             self.steps.get(place)?.outcome.as_ref()
         };
+        let mut facts = Snapshot::default();
+        if step.when.reads_facts() {
+            // Counted once, when the answer is used: this is asked at every tick.
+            let may_begin = step.needs.iter().all(|need| outcome_of(need).is_some()) && self.has_room();
+            if !may_begin {
+                return Ok(Decision::Wait);
+            }
+            facts = read_facts(self.env.store)?;
+        }
         Ok(state::decide(self.plan.job, step, outcome_of, &facts))
     }
 
@@ -248,7 +257,7 @@ impl<'scope> Driver<'_, 'scope, '_> {
             let result = std::panic::catch_unwind(AssertUnwindSafe(|| step.params.run(&ctx)))
                 .unwrap_or_else(|panic| Err(panic_error(&*panic)));
             ctx.progress.finish();
-            // The receiver lives as long as the scope of this thread.
+            // The receiver lives longer than the scope of this thread.
             let delivered = sender.send(Ended { step: place, result });
             debug_assert!(delivered.is_ok(), "the loop ended before its steps");
         });
