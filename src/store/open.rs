@@ -35,9 +35,12 @@ impl Default for OpenOptions {
 
 /// Opens the writer's connection, creating the file (mode 0600) and its directory.
 pub(super) fn open_writer(path: &Path, options: OpenOptions) -> Result<Connection> {
-    create_private(path)?;
     refuse_network_fs(path, options)?;
+    create_private(path)?;
     let connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.busy_timeout(options.busy_timeout)?;
+    // Before the first pragma: the journal mode is a property of the file.
+    refuse_other(&connection, path)?;
     configure(&connection, options)?;
     Ok(connection)
 }
@@ -146,17 +149,8 @@ pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
         return Ok(());
     }
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    refuse_other(&tx, path)?;
     let version = user_version(&tx)?;
-    if version > SCHEMA_VERSION {
-        return Err(version_error(path, version));
-    }
-    if version == 0 && !is_empty(&tx)? {
-        return Err(Error::new(
-            ErrorKind::DatabaseVersion,
-            format!("{} is an SQLite database of another program", path.display()),
-        )
-        .hint("name another file with --database"));
-    }
     if version > 0 {
         super::lock::refuse_while_held(&tx, clock::now_ms())?;
     }
@@ -173,9 +167,25 @@ pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn is_empty(connection: &Connection) -> Result<bool> {
-    let n: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    Ok(n == 0)
+/// Refuses a file that is not this program's to write: a newer lore's, another program's, or
+/// no database at all.
+fn refuse_other(connection: &Connection, path: &Path) -> Result<()> {
+    let read = || -> rusqlite::Result<(i64, i64)> {
+        let version = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        Ok((version, tables))
+    };
+    let what = match read() {
+        Ok((version, _)) if version > SCHEMA_VERSION => return Err(version_error(path, version)),
+        Ok((0, 1..)) => "is an SQLite database of another program",
+        Ok(_) => return Ok(()),
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
+            "is no SQLite database"
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Err(Error::new(ErrorKind::DatabaseVersion, format!("{} {what}", path.display()))
+        .hint("name another file with --database"))
 }
 
 fn user_version(connection: &Connection) -> Result<i64> {
@@ -228,7 +238,9 @@ fn refuse_network_fs(path: &Path, options: OpenOptions) -> Result<()> {
 
 #[cfg(target_os = "linux")]
 fn network_fs_at(path: &Path) -> Result<Option<&'static str>> {
-    let stat = rustix::fs::statfs(path)
+    // Nothing is created to find out where it would lie.
+    let existing = path.ancestors().find(|place| place.exists()).unwrap_or_else(|| Path::new("."));
+    let stat = rustix::fs::statfs(existing)
         .map_err(|error| io_error(format!("look at the file system of {}", path.display()), error.into()))?;
     // The kernel's type has another width on some architectures; magic numbers fit 32 bits.
     Ok(network_fs_name((stat.f_type as u64 & 0xFFFF_FFFF) as u32))
@@ -274,10 +286,22 @@ mod tests {
     fn a_foreign_database_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("other.db");
-        let mut connection = open_writer(&path, OpenOptions::default()).unwrap();
-        connection.execute_batch("CREATE TABLE recipes(id INTEGER)").unwrap();
-        let error = migrate(&mut connection, &path).unwrap_err();
+        let own =
+            open_file(&path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE).unwrap();
+        own.execute_batch("CREATE TABLE recipes(id INTEGER)").unwrap();
+        drop(own);
+        let before = std::fs::read(&path).unwrap();
+        let error = open_writer(&path, OpenOptions::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DatabaseVersion);
+        assert_eq!(std::fs::read(&path).unwrap(), before, "not even its journal mode changed");
+        std::fs::write(
+            &path,
+            "a text file that is long enough to have a header of a hundred bytes ".repeat(4),
+        )
+        .unwrap();
+        let error = open_writer(&path, OpenOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("is no SQLite database"), "{error}");
+        assert!(!error.hints().is_empty());
     }
 
     #[test]
