@@ -257,6 +257,7 @@ CREATE INDEX idx_documents_updated ON documents(updated_at);
 CREATE INDEX idx_documents_created ON documents(created_at);
 CREATE INDEX idx_documents_item ON documents(item_type, item_id, source_type);
 CREATE INDEX idx_documents_milestone ON documents(milestone_title) WHERE milestone_title IS NOT NULL;
+CREATE INDEX idx_documents_truncated ON documents(source_type) WHERE is_truncated = 1;
 CREATE INDEX idx_documents_restricted ON documents(is_confidential, is_internal) WHERE is_confidential = 1 OR is_internal = 1;
 
 CREATE TABLE document_labels (
