@@ -271,9 +271,11 @@ impl Drain<'_> {
         report: &mut StepReport,
     ) -> Result<()> {
         let (mut discussions, mut payloads) = (Vec::new(), Vec::new());
+        let mut is_whole = true;
         for Row { raw, read } in rows {
             match read {
                 Ok((discussion, bad_notes)) => {
+                    is_whole &= bad_notes.is_empty();
                     for bad in &bad_notes {
                         bad_row(subject, "note", bad, report);
                     }
@@ -285,7 +287,10 @@ impl Drain<'_> {
                         discussions.push(discussion);
                     }
                 }
-                Err(bad) => bad_row(subject, "discussion", &bad, report),
+                Err(bad) => {
+                    is_whole = false;
+                    bad_row(subject, "discussion", &bad, report);
+                }
             }
         }
         let ctx = self.ctx;
@@ -298,7 +303,8 @@ impl Drain<'_> {
             for (key, raw) in &payloads {
                 entities::save_raw(tx, entry.project_id, "discussion", key, raw.get().as_bytes(), how, now)?;
             }
-            entities::replace_discussions(tx, entry.project_id, entry.item_type, item_id, &discussions, now)
+            let store = if is_whole { entities::replace_discussions } else { entities::merge_discussions };
+            store(tx, entry.project_id, entry.item_type, item_id, &discussions, now)
         })?;
         let ReplacedDiscussions { new, changed, unchanged, removed, notes } = replaced;
         report.add("items_fetched", 1);

@@ -15,7 +15,7 @@ use crate::clock::Millis;
 use crate::content::{ItemType, Label, Milestone, Project};
 use crate::error::{Error, ErrorKind, Result};
 
-pub use discussions::{ReplacedDiscussions, replace_discussions};
+pub use discussions::{ReplacedDiscussions, merge_discussions, replace_discussions};
 pub use items::{Change, Upserted, item_id, upsert_issue, upsert_merge_request};
 pub use raw::save_raw;
 
@@ -161,30 +161,6 @@ pub fn project_by_id(tx: &ReadTx<'_>, id: i64) -> Result<StoredProject> {
         .query_row([id], stored_project)
         .optional()?
         .ok_or_else(|| Error::new(ErrorKind::Internal, format!("project {id} is not stored")))
-}
-
-/// Returns all projects, by path.
-///
-/// # Errors
-/// SQLite's.
-pub fn projects(tx: &ReadTx<'_>) -> Result<Vec<StoredProject>> {
-    let mut statement = tx
-        .sql()
-        .prepare_cached("SELECT id, source_name, gitlab_id, path, web_url FROM projects ORDER BY path, id")?;
-    let rows = statement.query_map([], stored_project)?.collect::<rusqlite::Result<_>>()?;
-    Ok(rows)
-}
-
-/// Counts the issues or merge requests stored of a project.
-///
-/// # Errors
-/// SQLite's.
-pub fn count_items(tx: &ReadTx<'_>, project_id: i64, item_type: ItemType) -> Result<i64> {
-    let sql = match item_type {
-        ItemType::Issue => "SELECT count(*) FROM issues WHERE project_id = ?1",
-        ItemType::MergeRequest => "SELECT count(*) FROM merge_requests WHERE project_id = ?1",
-    };
-    Ok(tx.sql().prepare_cached(sql)?.query_row([project_id], |row| row.get(0))?)
 }
 
 /// Stores the labels of a project; returns how many rows changed.

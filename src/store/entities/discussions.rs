@@ -40,6 +40,41 @@ pub fn replace_discussions(
     discussions: &[Discussion],
     now: Millis,
 ) -> Result<ReplacedDiscussions> {
+    store_discussions(tx, project_id, item_type, item_id, discussions, Absent::Delete, now)
+}
+
+/// Stores those discussions of one item that could be read. The others that are stored stay:
+/// what cannot be read is not gone.
+///
+/// # Errors
+/// SQLite's.
+pub fn merge_discussions(
+    tx: &WriteTx<'_>,
+    project_id: i64,
+    item_type: ItemType,
+    item_id: i64,
+    discussions: &[Discussion],
+    now: Millis,
+) -> Result<ReplacedDiscussions> {
+    store_discussions(tx, project_id, item_type, item_id, discussions, Absent::Keep, now)
+}
+
+/// What becomes of stored discussions that are not among the given ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    Delete,
+    Keep,
+}
+
+fn store_discussions(
+    tx: &WriteTx<'_>,
+    project_id: i64,
+    item_type: ItemType,
+    item_id: i64,
+    discussions: &[Discussion],
+    absent: Absent,
+    now: Millis,
+) -> Result<ReplacedDiscussions> {
     let column = discussion_column(item_type);
     let mut stored: BTreeMap<String, (i64, Vec<u8>)> = tx
         .sql()
@@ -74,6 +109,9 @@ pub fn replace_discussions(
         };
         done.notes += insert_notes(tx, discussion_id, &discussion.notes)?;
         mark_dirty(tx, SourceType::Discussion, discussion_id, now)?;
+    }
+    if absent == Absent::Keep {
+        stored.clear();
     }
     for (id, _) in stored.into_values() {
         tx.sql().prepare_cached("DELETE FROM discussions WHERE id = ?1")?.execute([id])?;

@@ -675,6 +675,35 @@ fn bugs_38_one_odd_row_does_not_cost_the_page() {
 }
 
 #[test]
+fn a_discussion_that_cannot_be_read_is_not_taken_as_deleted() {
+    let (world, project) = World::with_issues(1);
+    world.server.edit(|model| {
+        model.add_note(project, Kind::Issue, 1, "bo", "the first");
+        model.add_note(project, Kind::Issue, 1, "bo", "the second");
+        model.advance(3_600_000);
+    });
+    world.sync();
+    assert_eq!(world.number("SELECT count(*) FROM notes"), 2);
+    world.server.edit(|model| {
+        model.edit_item(project, Kind::Issue, 1, |row| row["title"] = "another".into());
+        let item = model.item(project, Kind::Issue, 1);
+        item.discussions[0]["id"] = serde_json::Value::Null;
+        item.discussions[1]["notes"][0]["body"] = "the second, edited".into();
+        model.advance(3_600_000);
+    });
+    let (_, report) = world.sync();
+    assert_eq!((report.count("bad_rows"), report.count("discussions_removed")), (1, 0));
+    assert_eq!(world.column("SELECT body FROM notes ORDER BY body"), ["the first", "the second, edited"]);
+    world.server.edit(|model| {
+        model.edit_item(project, Kind::Issue, 1, |row| row["title"] = "a third".into());
+        model.item(project, Kind::Issue, 1).discussions.remove(0);
+        model.advance(3_600_000);
+    });
+    let (_, report) = world.sync();
+    assert_eq!(report.count("discussions_removed"), 1, "a whole list that lacks it is another matter");
+}
+
+#[test]
 fn a5_05_bugs_42_43_null_authors_and_nul_are_stored() {
     let (world, project) = World::with_issues(2);
     world.server.edit(|model| {
