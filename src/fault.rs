@@ -13,6 +13,8 @@ pub const POINTS: &[&str] = &["before-commit", "after-commit", "after-lock", "be
 /// Passes a point.
 #[cfg(debug_assertions)]
 pub fn point(name: &'static str) {
+    #[cfg(test)]
+    planned::pass(name);
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -46,3 +48,46 @@ pub fn point(name: &'static str) {
 /// Passes a point.
 #[cfg(not(debug_assertions))]
 pub fn point(_name: &'static str) {}
+
+/// Faults inside a test's own process, planned for the test's own thread.
+#[cfg(test)]
+pub mod planned {
+    use std::cell::RefCell;
+
+    struct Plan {
+        point: &'static str,
+        left: usize,
+        act: Option<Box<dyn FnOnce()>>,
+        passed_after: usize,
+    }
+
+    thread_local! {
+        static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
+    }
+
+    /// Plans `act` for the `n`-th time, from 1, that this thread passes `point`.
+    pub fn at(point: &'static str, n: usize, act: impl FnOnce() + 'static) {
+        PLAN.set(Some(Plan { point, left: n, act: Some(Box::new(act)), passed_after: 0 }));
+    }
+
+    /// Takes the plan back. When it was carried out, returns how often the point was passed
+    /// after that.
+    pub fn take_back() -> Option<usize> {
+        PLAN.take().filter(|plan| plan.act.is_none()).map(|plan| plan.passed_after)
+    }
+
+    pub(super) fn pass(name: &'static str) {
+        let act = PLAN.with_borrow_mut(|plan| {
+            let plan = plan.as_mut().filter(|plan| plan.point == name)?;
+            if plan.act.is_none() {
+                plan.passed_after += 1;
+                return None;
+            }
+            plan.left -= 1;
+            if plan.left == 0 { plan.act.take() } else { None }
+        });
+        if let Some(act) = act {
+            act();
+        }
+    }
+}

@@ -27,16 +27,4 @@ pub fn find(kind: &str) -> Option<&'static StepDef> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_are_unique_and_their_examples_parse() {
-        for (idx, step) in ALL.iter().enumerate() {
-            assert!(ALL.iter().skip(idx + 1).all(|other| other.kind != step.kind), "{}", step.kind);
-            let with = toml::de::ValueDeserializer::parse(step.example);
-            let parsed = with.and_then(step.parse);
-            assert!(parsed.is_ok(), "example of {}: {:?}", step.kind, parsed.err());
-        }
-    }
-}
+mod tests;
