@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use super::app::{App, Globals, write_error};
+use super::app::{App, Globals};
 use super::{World, completions, config, docs, jobs, lock, query, run, runs, shortcuts, show, status};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::telemetry::{self, LogForm};
 
 /// Keeps the memory of a software team searchable.
@@ -213,6 +213,7 @@ fn start_logging(world: &World, globals: &Globals, command: &Command, verbose: u
 /// Reports arguments that cannot be parsed, or prints the help that was asked for.
 fn refuse(world: &mut World, json: bool, error: &clap::Error) -> u8 {
     use clap::error::ErrorKind as ClapKind;
+    const HINT: &str = "see --help";
     let text = error.render().to_string();
     if !error.use_stderr() {
         drop(world.out.write_all(text.as_bytes()).and_then(|()| world.out.flush()));
@@ -224,8 +225,8 @@ fn refuse(world: &mut World, json: bool, error: &clap::Error) -> u8 {
         let message = text.trim_start_matches("error: ").trim().to_owned();
         let document = serde_json::json!({
             "ok": false,
-            "error": { "code": kind.code(), "message": message, "suggestion": "see --help" },
-            "meta": { "schema": super::app::JSON_SCHEMA, "version": env!("CARGO_PKG_VERSION") },
+            "error": { "code": kind.code(), "message": message, "suggestion": HINT, "suggestions": [HINT], "details": null },
+            "meta": { "elapsed_ms": 0, "schema": super::app::JSON_SCHEMA, "version": env!("CARGO_PKG_VERSION") },
         });
         drop(writeln!(world.out, "{document}").and_then(|()| world.out.flush()));
     } else {
@@ -247,11 +248,4 @@ fn exit_code_help() -> String {
     }
     text.push_str("\nAny other code is a failure.");
     text
-}
-
-/// Reports an error before the application exists.
-#[expect(dead_code, reason = "used by main when the surroundings cannot be read")]
-pub(super) fn fail_early(err: &mut dyn std::io::Write, error: &Error) -> u8 {
-    drop(write_error(err, error));
-    error.kind().exit_code()
 }

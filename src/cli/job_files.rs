@@ -134,10 +134,15 @@ pub(super) fn one(app: &App, name: &str) -> Result<Found> {
     let all = all(app)?;
     let names: Vec<&str> = all.iter().map(|job| job.name.as_str()).collect();
     let place = dir.map_or_else(
-        || "there is no jobs directory".to_owned(),
-        |dir| format!("not in {}", dir.strip_prefix(&app.world.current_dir).unwrap_or(&dir).display()),
+        || "there is no jobs directory, and it is not compiled in".to_owned(),
+        |dir| {
+            format!(
+                "it is neither compiled in nor in {}",
+                dir.strip_prefix(&app.world.current_dir).unwrap_or(&dir).display()
+            )
+        },
     );
-    let error = Error::config(format!("no job is named {name}: {place}, nor compiled in"));
+    let error = Error::config(format!("no job is named {name}: {place}"));
     Err(match nearest(name, names.iter().copied()) {
         Some(near) => error.hint(format!("did you mean {near}?")),
         None => error.hint(format!("known: {}; or give the path of a job file", names.join(", "))),

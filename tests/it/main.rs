@@ -31,6 +31,8 @@ mod gitlab_model;
 mod jobs;
 /// `lore query` and `lore show` on the sample project.
 mod query;
+/// The table of smoke tests.
+mod smoke;
 /// What the tests share.
 mod support;
 /// A GitLab server and the binary: sync, its failures and exit codes.
