@@ -404,10 +404,6 @@ fn http_client(config: &GitlabConfig, address: &Address, headers: HeaderMap) -> 
         // No proxy, no TLS: the system's certificates need not be read.
         return builder().tls_certs_only(extra).build().map_err(tls_error);
     }
-    if address.is_loopback() && address.is_plain() {
-        // No proxy, no TLS: the system's certificates need not be read.
-        return builder().tls_certs_only(extra).build().map_err(tls_error);
-    }
     let built = match builder().tls_certs_merge(extra.clone()).build() {
         // A machine without certificates of its own can still use the ones it is given, or
         // no TLS at all.

@@ -64,18 +64,6 @@ pub fn set(tx: &WriteTx<'_>, project_id: i64, stream: &str, cursor: &Cursor) -> 
     Ok(())
 }
 
-/// Forgets the cursors of a source: the next ingest reads everything again.
-///
-/// # Errors
-/// SQLite's.
-pub fn clear(tx: &WriteTx<'_>, source_name: &str) -> Result<()> {
-    tx.sql().execute(
-        "DELETE FROM cursors WHERE project_id IN (SELECT id FROM projects WHERE source_name = ?1)",
-        [source_name],
-    )?;
-    Ok(())
-}
-
 /// A stream that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StreamFailure {

@@ -1,9 +1,8 @@
-//! SQL of the full-text index: document lengths, merging, checking, rebuilding.
+//! SQL of the full-text index: document lengths, merging, rebuilding.
 
 use std::collections::BTreeMap;
 
 use rusqlite::OptionalExtension;
-use serde::Serialize;
 
 use super::sources::json_ids;
 use super::{ReadTx, WriteTx};
@@ -203,58 +202,6 @@ pub fn rebuild(tx: &WriteTx<'_>) -> Result<()> {
     rebuild_lengths(tx)
 }
 
-/// What a check of the index found.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct FtsFaults {
-    /// Documents that are not in the index.
-    pub missing: Vec<i64>,
-    /// Ids in the index that are no documents.
-    pub extra: Vec<i64>,
-    /// What SQLite says about index and text that do not agree.
-    pub mismatch: Option<String>,
-}
-
-/// Compares ids of documents and index; takes milliseconds. Counting `documents_fts` itself
-/// would count the documents: its size table is what tells.
-///
-/// # Errors
-/// SQLite's.
-pub fn check_ids(tx: &ReadTx<'_>) -> Result<FtsFaults> {
-    let ids = |sql: &str| -> Result<Vec<i64>> {
-        let mut statement = tx.sql().prepare_cached(sql)?;
-        let rows = statement.query_map([], |row| row.get(0))?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
-    };
-    Ok(FtsFaults {
-        missing: ids(
-            "SELECT id FROM documents d WHERE NOT EXISTS (SELECT 1 FROM documents_fts_docsize s WHERE s.id = d.id) ORDER BY id",
-        )?,
-        extra: ids(
-            "SELECT id FROM documents_fts_docsize s WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.id = s.id) ORDER BY id",
-        )?,
-        mismatch: None,
-    })
-}
-
-/// Compares the whole index with the text of every document; seconds on 100,000 documents.
-///
-/// # Errors
-/// SQLite's, other than that it finds the index corrupt.
-pub fn check(tx: &WriteTx<'_>) -> Result<FtsFaults> {
-    let mut faults = check_ids(tx)?;
-    // Without rank = 1 FTS5 compares the index with itself and finds nothing.
-    let outcome =
-        tx.sql().execute("INSERT INTO documents_fts(documents_fts, rank) VALUES ('integrity-check', 1)", []);
-    match outcome {
-        Ok(_) => Ok(faults),
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseCorrupt) => {
-            faults.mismatch = Some(error.to_string());
-            Ok(faults)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,42 +220,5 @@ mod tests {
         assert_eq!(segment_count(&[0, 0, 0, 1, 2, 7, 0]), Some(7));
         assert_eq!(segment_count(&[0, 0, 0, 1, 0xFF, 0, 0, 1, 2, 7, 0]), Some(7));
         assert_eq!(segment_count(&[0, 0]), None);
-    }
-
-    #[test]
-    fn a3_22_every_fault_of_the_index_is_found_and_a_rebuild_mends_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = crate::store::Store::open(&dir.path().join("x.db"), crate::store::OpenOptions::default())
-            .unwrap();
-        let run = |sql: &str| store.write(|tx| Ok(tx.sql().execute_batch(sql)?)).unwrap();
-        run("INSERT INTO projects(id, source_name, path, created_at, updated_at) VALUES (1, 's', 'g/p', 0, 0);
-             INSERT INTO documents(id, source_type, source_id, project_id, item_type, item_id, item_iid, state, content_hash, content_text)
-               VALUES (1, 'issue', 1, 1, 'issue', 1, 1, 'opened', 'h', 'kerberos'), (2, 'issue', 2, 1, 'issue', 2, 2, 'opened', 'h', 'ticket');");
-        let check = || store.write(check).unwrap();
-        assert_eq!(check(), FtsFaults::default());
-        for (fault, missing, extra) in [
-            (
-                "INSERT INTO documents_fts(documents_fts, rowid, title, content_text, thread_text, terms_text) VALUES ('delete', 2, '', 'ticket', '', '')",
-                vec![2],
-                vec![],
-            ),
-            (
-                "INSERT INTO documents_fts(rowid, title, content_text, thread_text, terms_text) VALUES (9, '', 'ghost', '', '')",
-                vec![],
-                vec![9],
-            ),
-            (
-                "DROP TRIGGER documents_au; UPDATE documents SET content_text = 'stale' WHERE id = 1",
-                vec![],
-                vec![],
-            ),
-        ] {
-            run(fault);
-            let found = check();
-            assert_eq!((&found.missing, &found.extra), (&missing, &extra), "{fault}");
-            assert!(found.mismatch.is_some(), "{fault}");
-            store.write(rebuild).unwrap();
-            assert_eq!(check(), FtsFaults::default(), "{fault}");
-        }
     }
 }
