@@ -155,7 +155,7 @@ enum GroupArg {
 enum Highlight {
     /// Bold, for terminals
     Ansi,
-    /// HTML with <mark>; everything else is escaped
+    /// HTML with `<mark>`; everything else is escaped
     Mark,
     /// Plain text
     None,

@@ -200,7 +200,7 @@ fn the_order_of_steps_does_not_matter_once_all_have_nothing_to_do() {
             }
             before = now;
         }
-        panic!("{:?} do not settle", order);
+        panic!("{order:?} do not settle");
     };
     let forward: Vec<&StepDef> = ALL.iter().collect();
     let settled = settle(&forward);
