@@ -84,6 +84,7 @@ CREATE TABLE issues (
   UNIQUE (project_id, iid)
 ) STRICT;
 CREATE INDEX idx_issues_gitlab ON issues(project_id, gitlab_id);
+CREATE INDEX idx_issues_updated ON issues(project_id, updated_at);
 
 CREATE TABLE merge_requests (
   id                  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -112,6 +113,7 @@ CREATE TABLE merge_requests (
   UNIQUE (project_id, iid)
 ) STRICT;
 CREATE INDEX idx_merge_requests_gitlab ON merge_requests(project_id, gitlab_id);
+CREATE INDEX idx_merge_requests_updated ON merge_requests(project_id, updated_at);
 
 CREATE TABLE discussions (
   id                    INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -118,16 +118,16 @@ pub fn seed_dirty(
     Ok(Some(last))
 }
 
+const READY_DIRTY: &str = "SELECT source_type, source_id, generation, attempt_count FROM dirty_sources
+      WHERE quarantined_at IS NULL AND (next_attempt_at IS NULL OR next_attempt_at <= ?1)
+      ORDER BY attempt_count, queued_at, source_type, source_id LIMIT ?2";
+
 /// Returns the dirty sources that may be processed now: fewest failures first, then oldest.
 ///
 /// # Errors
 /// SQLite's.
 pub fn ready_dirty(tx: &ReadTx<'_>, now: Millis, limit: i64) -> Result<Vec<DirtyEntry>> {
-    let mut statement = tx.sql().prepare_cached(
-        "SELECT source_type, source_id, generation, attempt_count FROM dirty_sources
-          WHERE quarantined_at IS NULL AND (next_attempt_at IS NULL OR next_attempt_at <= ?1)
-          ORDER BY attempt_count, queued_at, source_type, source_id LIMIT ?2",
-    )?;
+    let mut statement = tx.sql().prepare_cached(READY_DIRTY)?;
     let mut rows = statement.query((now, limit))?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
@@ -290,17 +290,20 @@ pub fn queue_discussions_since(
         .execute((project_id, since, item_type.noteable_type(), now))?)
 }
 
+/// CROSS JOIN: the queue is read in the order of its index, up to the limit. Beginning with
+/// the projects would read and sort the whole queue for every batch.
+const READY_FETCHES: &str =
+    "SELECT q.project_id, q.noteable_type, q.noteable_iid, q.generation, q.attempt_count
+       FROM pending_discussion_fetches q CROSS JOIN projects p ON p.id = q.project_id
+      WHERE p.source_name = ?1 AND q.quarantined_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= ?2)
+      ORDER BY q.attempt_count, q.queued_at, q.project_id, q.noteable_type, q.noteable_iid LIMIT ?3";
+
 /// Returns the fetches of a source's projects that may be tried now.
 ///
 /// # Errors
 /// SQLite's.
 pub fn ready_fetches(tx: &ReadTx<'_>, source_name: &str, now: Millis, limit: i64) -> Result<Vec<FetchEntry>> {
-    let mut statement = tx.sql().prepare_cached(
-        "SELECT q.project_id, q.noteable_type, q.noteable_iid, q.generation, q.attempt_count
-           FROM pending_discussion_fetches q JOIN projects p ON p.id = q.project_id
-          WHERE p.source_name = ?1 AND q.quarantined_at IS NULL AND (q.next_attempt_at IS NULL OR q.next_attempt_at <= ?2)
-          ORDER BY q.attempt_count, q.queued_at, q.project_id, q.noteable_type, q.noteable_iid LIMIT ?3",
-    )?;
+    let mut statement = tx.sql().prepare_cached(READY_FETCHES)?;
     let mut rows = statement.query((source_name, now, limit))?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next()? {
@@ -436,4 +439,27 @@ pub fn failing(tx: &ReadTx<'_>, limit: i64) -> Result<Vec<FailingEntry>> {
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_read_in_the_order_of_an_index_and_nothing_is_sorted() {
+        let (_dir, store) = crate::store::fixtures::store();
+        for (sql, index) in
+            [(READY_DIRTY, "idx_dirty_sources_ready"), (READY_FETCHES, "idx_pending_discussions_ready")]
+        {
+            let plan: Vec<String> = store
+                .read(|tx| {
+                    let mut statement = tx.sql().prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
+                    let rows = statement.raw_query().mapped(|row| row.get("detail"));
+                    Ok(rows.collect::<rusqlite::Result<_>>()?)
+                })
+                .unwrap();
+            assert!(plan.first().is_some_and(|first| first.contains(index)), "{plan:?}");
+            assert!(!plan.iter().any(|line| line.contains("TEMP B-TREE")), "{plan:?}");
+        }
+    }
 }

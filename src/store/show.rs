@@ -80,11 +80,11 @@ pub fn candidates(tx: &ReadTx<'_>, item_type: ItemType, iid: i64) -> Result<Vec<
     let sql = match item_type {
         ItemType::Issue => {
             "SELECT i.id, p.path, i.iid, i.title, i.confidential FROM projects AS p
-               JOIN issues AS i ON i.project_id = p.id AND i.iid = ?1 ORDER BY p.path, i.id"
+               CROSS JOIN issues AS i ON i.project_id = p.id AND i.iid = ?1 ORDER BY p.path, i.id"
         }
         ItemType::MergeRequest => {
             "SELECT m.id, p.path, m.iid, m.title, 0 FROM projects AS p
-               JOIN merge_requests AS m ON m.project_id = p.id AND m.iid = ?1 ORDER BY p.path, m.id"
+               CROSS JOIN merge_requests AS m ON m.project_id = p.id AND m.iid = ?1 ORDER BY p.path, m.id"
         }
     };
     let mut statement = tx.sql().prepare_cached(sql)?;
