@@ -153,18 +153,18 @@ impl Answer<'_> {
         if self.is_html() {
             return Some("an HTML page".to_owned());
         }
-        let message = ["error_description", "message", "error"]
-            .iter()
-            .find_map(|key| json_text(self.body, key))
-            .map(|text| plain(&text, MESSAGE_CHARS));
-        let text = message.unwrap_or_else(|| {
-            let head = self.body.get(..4 * EXCERPT_CHARS).unwrap_or(self.body);
-            plain(&String::from_utf8_lossy(head), EXCERPT_CHARS)
-        });
+        let message =
+            ["error_description", "message", "error"].iter().find_map(|key| json_text(self.body, key));
+        let (text, max) = match message {
+            Some(text) => (text, MESSAGE_CHARS),
+            None => (String::from_utf8_lossy(self.body).into_owned(), EXCERPT_CHARS),
+        };
+        // Before the cut: half of a token is not found any more, and is still a secret.
         let text = match self.secret {
             Some(secret) if !secret.is_empty() => text.replace(secret, "…"),
             Some(_) | None => text,
         };
+        let text = plain(&text, max);
         (!text.is_empty()).then_some(text)
     }
 }
@@ -315,6 +315,12 @@ mod tests {
         assert!(message("{\"error\":\"updated_after is invalid\"}").ends_with(": updated_after is invalid"));
         assert!(message("{\"message\":{\"name\":[\"taken\"]}}").contains("taken"));
         assert!(!message("{\"message\":\"bad glpat-S3CR3T\"}").contains("S3CR3T"));
+        for front in [70, 190] {
+            let text = format!("{}glpat-S3CR3T", "x".repeat(front));
+            for body in [serde_json::json!({ "message": text }).to_string(), text] {
+                assert!(!message(&body).contains("glpat"), "cut inside the token: {body}");
+            }
+        }
         let long = message(&"日本\u{1b}".repeat(100));
         assert!(long.contains("日本 日本") && long.ends_with('…') && long.chars().count() < 160, "{long}");
         let not_found = refusal(404, &[], "404 page not found");
