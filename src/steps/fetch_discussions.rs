@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::ingest::gitlab::{add_stats, bad_row, is_isolated};
+use super::ingest::unknown_source;
 use crate::config::{GitlabConfig, SourceConfig};
 use crate::content::{Discussion, ItemType};
 use crate::engine::ctx::StepCtx;
@@ -74,8 +75,7 @@ impl Step for FetchDiscussions {
                 Some(name) if ctx.config.sources.contains_key(name) || name == "demo" => Ok(
                     StepReport::skipped(format!("source {name} is an export, which holds its discussions")),
                 ),
-                Some(name) => Err(Error::config(format!("there is no source {name:?}"))
-                    .hint("name one of [sources.NAME] in the configuration")),
+                Some(name) => Err(unknown_source(ctx.config, name)),
             };
         }
         let mut report = StepReport::default();
@@ -156,6 +156,8 @@ struct State {
     /// Items that failed in a row as if the server were down.
     suspects: Vec<Suspect>,
     n_done: u64,
+    /// Items that failed: they stay in the queue.
+    n_failed: i64,
 }
 
 impl Drain<'_> {
@@ -198,11 +200,13 @@ impl Drain<'_> {
         if left <= 0 {
             return Ok(VecDeque::new());
         }
-        let entries =
-            self.ctx.read(|tx| queues::ready_fetches(tx, self.name, self.ctx.now(), left.min(BATCH)))?;
+        // Entries that were tried and stayed may stand in front of the others.
+        let window = left.min(BATCH).saturating_add(self.state.n_failed);
+        let entries = self.ctx.read(|tx| queues::ready_fetches(tx, self.name, self.ctx.now(), window))?;
         Ok(entries
             .into_iter()
             .filter(|entry| self.state.tried.insert((entry.project_id, entry.item_type, entry.iid)))
+            .take(usize::try_from(left).unwrap_or(usize::MAX))
             .collect())
     }
 
@@ -255,9 +259,16 @@ impl Drain<'_> {
         Ok(())
     }
 
-    fn fail(&self, entry: &FetchEntry, subject: &str, error: &str, report: &mut StepReport) -> Result<()> {
+    fn fail(
+        &mut self,
+        entry: &FetchEntry,
+        subject: &str,
+        error: &str,
+        report: &mut StepReport,
+    ) -> Result<()> {
         tracing::warn!(item = subject, error, "discussions cannot be fetched");
         self.ctx.write(|tx| queues::fail_fetch(tx, entry, error, self.ctx.now()))?;
+        self.state.n_failed += 1;
         report.failing += 1;
         report.add("items_failed", 1);
         Ok(())

@@ -106,7 +106,8 @@ fn targets<'a>(config: &'a Config, wanted: Option<&'a str>) -> Result<Vec<Target
     }
 }
 
-fn unknown_source(config: &Config, wanted: &str) -> Error {
+/// The error of a step that names a source which is not configured.
+pub(super) fn unknown_source(config: &Config, wanted: &str) -> Error {
     let known: Vec<&str> = config.sources.keys().map(String::as_str).chain([demo::SOURCE]).collect();
     let error = Error::config(format!("there is no source {wanted:?}"));
     let error = match nearest(wanted, known.iter().copied()) {
