@@ -42,7 +42,6 @@ pub fn terminal_columns() -> Option<usize> {
 #[path = "../tests/it/support/fake_gitlab/mod.rs"]
 pub mod fake_gitlab;
 
-/// An embedding server for tests, shared with the tests of the binary.
 #[cfg(test)]
 #[path = "../tests/it/support/fake_embedder.rs"]
 pub mod fake_embedder;

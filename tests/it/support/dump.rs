@@ -9,7 +9,8 @@ use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
 /// Tables about the runs themselves: two ways to the same content differ in them.
-const NOT_CONTENT: &[&str] = &["app_lock", "counters", "integrity_findings", "runs", "step_attempts"];
+const NOT_CONTENT: &[&str] =
+    &["app_lock", "circuit_breakers", "counters", "integrity_findings", "runs", "step_attempts"];
 
 /// Columns that hold when or under which number lore stored something.
 const VOLATILE: &[(&str, &[&str])] = &[
@@ -26,6 +27,10 @@ const VOLATILE: &[(&str, &[&str])] = &[
     ("pending_discussion_fetches", &["queued_at", "generation"]),
     ("documents", &["id"]),
     ("document_lengths", &["block", "lengths"]),
+    ("embedding_identities", &["created_at", "activated_at", "retired_at"]),
+    ("chunked_documents", &["embedded_at"]),
+    ("chunks", &["id", "last_attempt_at", "next_attempt_at"]),
+    ("query_embeddings", &["used_at"]),
 ];
 
 /// Opens a database as any other program would.
@@ -94,9 +99,21 @@ pub fn dump(path: &Path) -> String {
             .unwrap();
         rows.collect::<rusqlite::Result<_>>().unwrap()
     };
+    let chunks: BTreeMap<i64, String> = {
+        let mut statement =
+            connection.prepare("SELECT id, document_id, identity_id, ordinal FROM chunks").unwrap();
+        let rows = statement
+            .query_map([], |row| {
+                let (document, identity, ordinal): (i64, i64, i64) = (row.get(1)?, row.get(2)?, row.get(3)?);
+                Ok((row.get(0)?, format!("{}/{identity}/{ordinal}", documents[&document])))
+            })
+            .unwrap();
+        rows.collect::<rusqlite::Result<_>>().unwrap()
+    };
+    // The codes of chunks are told by their vectors, and compared by the integrity check.
     let tables: Vec<String> = {
         let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'
-                    AND name NOT LIKE 'documents_fts%' ORDER BY name";
+                    AND name NOT LIKE 'documents_fts%' AND name NOT LIKE 'chunk_codes_%' ORDER BY name";
         let mut statement = connection.prepare(sql).unwrap();
         let rows = statement.query_map([], |row| row.get(0)).unwrap();
         rows.collect::<rusqlite::Result<_>>().unwrap()
@@ -125,6 +142,7 @@ pub fn dump(path: &Path) -> String {
                     ("merge_request_id", ValueRef::Integer(id)) => merge_requests[&id].clone(),
                     ("discussion_id", ValueRef::Integer(id)) => discussions[&id].clone(),
                     ("document_id", ValueRef::Integer(id)) => documents[&id].clone(),
+                    ("chunk_id", ValueRef::Integer(id)) => chunks[&id].clone(),
                     ("source_id", ValueRef::Integer(id)) => of_type(source_type.as_deref().unwrap(), id),
                     ("item_id", ValueRef::Integer(id)) => {
                         let item_type: String = row.get("item_type").unwrap();

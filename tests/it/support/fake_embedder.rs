@@ -1,6 +1,7 @@
 //! An embedding server of our own: Ollama's, OpenAI's and text-embeddings-inference's
-//! interfaces, with the faults that real ones have. A text's vector is its hashed bag of
-//! words, so that a test can tell whose vector it is.
+//! interfaces, with the faults that real ones have.
+//!
+//! A text's vector is its hashed bag of words, so that a test can tell whose vector it is.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
