@@ -209,8 +209,12 @@ pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnsw
     }
     let (resumed_from, done_before) = resume(&store, job, flags)?;
     let options = RunOptions { full: flags.full || job.full, retry_failed: flags.retry_failed };
-    let options_json = serde_json::to_string(&options)
-        .map_err(|error| Error::internal("encode the run's options").because(error))?;
+    let options_json = serde_json::json!({
+        "full": options.full,
+        "retry_failed": options.retry_failed,
+        "partial": selected.contains(&false),
+    })
+    .to_string();
     let new_run = NewRun { job: &job.name, job_hash: &job.hash, options: &options_json, resumed_from };
     let if_locked = match flags.if_locked {
         LockedAction::Wait => IfLocked::Wait(flags.lock_wait.0),
@@ -365,7 +369,7 @@ fn fresh(store: &Store, job: &Job, flags: &RunFlags) -> Result<Option<RunAnswer>
 /// Finds the run to continue, and the steps that it has done.
 fn resume(store: &Store, job: &Job, flags: &RunFlags) -> Result<(Option<i64>, Vec<String>)> {
     let Some(which) = &flags.resume else { return Ok((None, Vec::new())) };
-    let (old, attempts) = store.read(|tx| {
+    let (old, done) = store.read(|tx| {
         let old = if which == "last" {
             runs::newest(tx, Some(&job.name), 1)?.into_iter().next().ok_or_else(|| {
                 Error::new(ErrorKind::ReferenceNotFound, format!("job {} has not run yet", job.name))
@@ -377,8 +381,16 @@ fn resume(store: &Store, job: &Job, flags: &RunFlags) -> Result<(Option<i64>, Ve
             })?;
             runs::get(tx, id)?
         };
-        let attempts = runs::attempts(tx, old.id)?;
-        Ok((old, attempts))
+        // A run that was continued itself counts with all that it continued.
+        let mut done = Vec::new();
+        let mut at = Some(old.id);
+        while let Some(id) = at {
+            let succeeded =
+                runs::attempts(tx, id)?.into_iter().filter(|attempt| attempt.state == "succeeded");
+            done.extend(succeeded.map(|attempt| attempt.step));
+            at = runs::get(tx, id)?.resumed_from;
+        }
+        Ok((old, done))
     })?;
     if old.job != job.name {
         return Err(Error::usage(format!("run {} was of job {}, not {}", old.id, old.job, job.name)));
@@ -394,11 +406,6 @@ fn resume(store: &Store, job: &Job, flags: &RunFlags) -> Result<(Option<i64>, Ve
         )
         .hint("run it anew, or continue all the same with --force"));
     }
-    let done = attempts
-        .iter()
-        .filter(|attempt| attempt.state == "succeeded")
-        .map(|attempt| attempt.step.clone())
-        .collect();
     Ok((Some(old.id), done))
 }
 

@@ -385,14 +385,18 @@ pub fn get(tx: &ReadTx<'_>, run_id: i64) -> Result<Run> {
     })
 }
 
-/// Returns when the last successful run of a job ended.
+/// Returns when the last successful run of a whole job ended; one of some of its steps does
+/// not count.
 ///
 /// # Errors
 /// SQLite's.
 pub fn last_success(tx: &ReadTx<'_>, job: &str) -> Result<Option<Millis>> {
     Ok(tx
         .sql()
-        .prepare_cached("SELECT max(finished_at) FROM runs WHERE job = ?1 AND state = 'succeeded'")?
+        .prepare_cached(
+            "SELECT max(finished_at) FROM runs
+              WHERE job = ?1 AND state = 'succeeded' AND coalesce(options ->> '$.partial', 0) = 0",
+        )?
         .query_row([job], |row| row.get(0))?)
 }
 

@@ -31,6 +31,8 @@ mod gitlab_model;
 mod jobs;
 /// `lore query` and `lore show` on the sample project.
 mod query;
+/// `--resume` and `--skip-if-fresh`.
+mod resume;
 /// The table of smoke tests.
 mod smoke;
 /// What the tests share.
