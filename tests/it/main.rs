@@ -15,6 +15,8 @@ mod crash;
 mod docs;
 /// Documents of awkward texts.
 mod documents;
+/// Awkward bodies on their whole way.
+mod edge_cases;
 /// The embed step by the compiled binary.
 mod embed;
 /// The sample that is built in.
