@@ -175,8 +175,28 @@ impl<'a> Source<'a> {
             severity: Severity::Error,
             message: message.into(),
             suggestion: None,
-            source: source.to_owned(),
+            source: without_secret(source),
         }
+    }
+}
+
+/// Words in a line after which a secret may stand, and what a URL with a password holds.
+const SECRET_WORDS: [&str; 7] = ["token", "password", "passwd", "secret", "api_key", "apikey", "private_key"];
+
+/// A line as it may be shown: what may be a secret in the wrong place is cut off.
+fn without_secret(line: &str) -> String {
+    let lower = line.to_ascii_lowercase();
+    let named = SECRET_WORDS.iter().filter_map(|word| lower.find(word)).min();
+    let in_url = lower.find("://").filter(|at| lower.get(*at..).is_some_and(|rest| rest.contains('@')));
+    let Some(first) = [named, in_url].into_iter().flatten().min() else { return line.to_owned() };
+    // The name of the key stays: behind it begins the value.
+    let value = lower
+        .get(first..)
+        .and_then(|rest| rest.find(['=', '"', '\'', ':']))
+        .map_or(lower.len(), |at| first + at + 1);
+    match line.get(..value) {
+        Some(kept) if value < line.len() => format!("{kept} …"),
+        _ => line.to_owned(),
     }
 }
 
@@ -187,6 +207,19 @@ fn prefix(text: &str, len: usize) -> &str {
         len -= 1;
     }
     text.get(..len).unwrap_or_default()
+}
+
+/// Names in a suggestion at most: a longer list is no help.
+const LISTED: usize = 20;
+
+/// Lists names for a suggestion, the first of them when there are many.
+pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    let shown = names.iter().take(LISTED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(LISTED) {
+        None | Some(0) => shown,
+        Some(more) => format!("{shown} and {more} more"),
+    }
 }
 
 /// Returns the known word that `word` was probably meant to be.
@@ -221,6 +254,31 @@ mod tests {
         );
         assert_eq!(source.error(0..1, "no").place(), "f.toml:1:1");
         assert_eq!(source.error(9_999..9_999, "no").place(), "f.toml:3:5");
+    }
+
+    #[test]
+    fn a6_11_a_secret_in_the_wrong_place_is_not_shown() {
+        for line in [
+            "token = \"S3CR3T\"",
+            "with = { source = \"demo\", private_token = 'S3CR3T' }",
+            "\"API_KEY\" = \"S3CR3T\"",
+            "url = \"https://user:S3CR3T@host/\"",
+            "url = \"https://host/?private_token=S3CR3T\"",
+            "password=S3CR3T",
+        ] {
+            let shown = Source::new("f", line).error(0..line.len(), "no");
+            assert!(!shown.source.contains("S3CR3T"), "{}", shown.source);
+            assert!(!shown.render().contains("S3CR3T"));
+        }
+        let plain = "needs = [\"ingest\"] # ://";
+        assert_eq!(Source::new("f", plain).error(0..1, "no").source, plain);
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let names: Vec<String> = (0..25).map(|n| n.to_string()).collect();
+        assert!(list(names.iter().map(String::as_str)).ends_with("18, 19 and 5 more"));
+        assert_eq!(list(["a", "b"]), "a, b");
     }
 
     #[test]

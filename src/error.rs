@@ -344,7 +344,39 @@ impl From<rusqlite::Error> for Error {
             Some(ErrorCode::OperationInterrupted) => ErrorKind::Interrupted,
             _ => ErrorKind::Database,
         };
-        Self::new(kind, "database").because(error)
+        let damaged = is_damage(&error);
+        let foreign = error.sqlite_error_code() == Some(ErrorCode::NotADatabase);
+        let error = Self::new(kind, "database").because(error);
+        if kind == ErrorKind::DiskFull {
+            error.hint(
+                "make room on the file system of the database, and run again: what is stored stays whole",
+            )
+        } else if foreign {
+            error.hint("name another file with --database, or move this one away: lore makes a new one")
+        } else if damaged {
+            error
+                .hint("`lore status --check` says what is damaged")
+                .hint("restore a backup, or move the file away and bring your projects in again")
+        } else {
+            error
+        }
+    }
+}
+
+/// Whether an error of SQLite says that the content of the file is damaged: pages that are
+/// malformed, tables that are gone, values that no lore wrote.
+pub fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::{Error as Sql, ErrorCode};
+    match error {
+        Sql::Utf8Error(..)
+        | Sql::FromSqlConversionFailure(..)
+        | Sql::InvalidColumnType(..)
+        | Sql::IntegralValueOutOfRange(..) => true,
+        Sql::SqliteFailure(..) | Sql::SqlInputError { .. } => {
+            error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt)
+                || error.to_string().contains("no such table")
+        }
+        _ => false,
     }
 }
 

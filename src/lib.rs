@@ -5,6 +5,7 @@
 //! they may use each other.
 
 pub mod backoff;
+pub mod bounded;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -49,10 +49,19 @@ impl SecretRef {
     /// [`ErrorKind::Config`] when the reference names both or none.
     pub fn read(&self, key: &str, vars: impl Fn(&str) -> Option<String>) -> Result<Secret> {
         let (value, place) = match (&self.env, &self.file) {
+            (Some(name), None) if !is_variable_name(name) => {
+                return Err(Error::config(format!(
+                    "{key}: `env` holds the name of an environment variable, and what is written there is none"
+                ))
+                .hint("a name has letters, digits and `_`; the secret itself belongs into the variable"));
+            }
             (Some(name), None) => (vars(name), format!("environment variable {name}")),
             (None, Some(path)) => {
                 let place = format!("file {}", path.display());
-                let text = std::fs::read_to_string(path).map_err(|error| {
+                let text = crate::bounded::read(path).and_then(|bytes| {
+                    String::from_utf8(bytes).map_err(|_| std::io::Error::other("it is not UTF-8"))
+                });
+                let text = text.map_err(|error| {
                     Error::new(ErrorKind::TokenNotSet, format!("{key}: cannot read {place}")).because(error)
                 })?;
                 (Some(text), place)
@@ -75,6 +84,12 @@ impl SecretRef {
         }
         Ok(Secret::new(value))
     }
+}
+
+/// Whether a text can be the name of an environment variable. What is none may be the
+/// secret itself, written in the wrong place, and is not shown.
+pub fn is_variable_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// Returns a URL as it may be shown: without user, password, query and fragment.
@@ -109,6 +124,16 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::TokenNotSet);
             assert!(error.to_string().contains("sources.main.token"), "{error}");
             assert!(error.to_string().contains("LORE_TOKEN"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_secret_in_place_of_a_variable_is_not_shown() {
+        for value in ["glpat-S3CR3T", "${S3CR3T}", "S3CR3T value", ""] {
+            let reference = SecretRef { env: Some(value.to_owned()), file: None };
+            let error = reference.read("sources.main.token", |_| None).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(!error.to_string().contains("S3CR3T"), "{error}");
         }
     }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::World;
 use super::args::LogFormat;
+use super::printable::printable;
 use crate::config::{self, Config, Loaded, Places};
 use crate::error::{Error, Result, io_error};
 use crate::store::{OpenOptions, Store};
@@ -60,7 +61,7 @@ impl Human<'_> {
     /// # Errors
     /// Those of the output.
     pub fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
-        writeln!(self.out, "{}", text.as_ref())
+        writeln!(self.out, "{}", printable(text.as_ref(), self.color))
     }
 
     /// Returns `text` in an ANSI style (`"1"` bold, `"2"` dim, `"36"` cyan, …), or as it is.
@@ -112,13 +113,15 @@ impl App {
         }
         let vars = &self.world.vars;
         let set = |name: &str| vars.get(name).filter(|value| !value.is_empty());
-        let data = set("XDG_DATA_HOME").map(PathBuf::from).or_else(|| {
-            let home = set("HOME").map(PathBuf::from)?;
+        // A relative one is to be ignored, says the specification of base directories.
+        let place = |name: &str| set(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let data = place("XDG_DATA_HOME").or_else(|| {
+            let home = place("HOME")?;
             // A container without a passwd entry has HOME=/, which nobody can write to.
             (home != std::path::Path::new("/")).then(|| home.join(".local/share"))
         });
         data.map(|data| data.join("lore/lore.db")).ok_or_else(|| {
-            Error::config("no place for the database: neither --database, [database] path, XDG_DATA_HOME nor HOME is set")
+            Error::config("no place for the database: neither --database, [database] path nor XDG_DATA_HOME is set, and HOME is not set or is /")
                 .hint("name a file on a writable volume: --database /data/lore.db or LORE__DATABASE__PATH=/data/lore.db")
         })
     }
@@ -142,6 +145,14 @@ impl App {
     /// Those of [`Store::open`].
     pub fn open(&self) -> Result<Store> {
         Store::open(&self.database_path()?, self.open_options()?)
+    }
+
+    /// Opens the database for writing; it must exist.
+    ///
+    /// # Errors
+    /// Those of [`Store::open_existing`].
+    pub fn open_existing(&self) -> Result<Store> {
+        Store::open_existing(&self.database_path()?, self.open_options()?)
     }
 
     /// Looks an environment variable up.
@@ -184,11 +195,16 @@ impl App {
                 Human { out: &mut self.world.out, color: self.globals.color, columns: self.world.columns };
             human(&mut human_out).and_then(|()| self.world.out.flush())
         };
-        match written {
-            // The reader went away (`lore query x | head -1`): it has what it wanted.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(|error| io_error("write the answer", error)),
-        }
+        self::written(written)
+    }
+
+    /// Writes text that is an answer in itself: a script, a page.
+    ///
+    /// # Errors
+    /// As [`App::reply`].
+    pub fn reply_with_text(&mut self, text: &[u8]) -> Result<()> {
+        let out = &mut self.world.out;
+        written(out.write_all(text).and_then(|()| out.flush()))
     }
 
     /// Reports a failed command: JSON on standard output, text on standard error.
@@ -209,8 +225,10 @@ impl App {
         } else {
             write_error(&mut self.world.err, error)
         };
-        // Nothing is left to tell it to; the exit code still says it.
-        drop(written);
+        if written.is_err() && self.globals.json {
+            // Nobody reads the document; what is left is the other stream and the exit code.
+            drop(write_error(&mut self.world.err, error));
+        }
     }
 
     fn meta(&self, mut meta: serde_json::Map<String, serde_json::Value>) -> serde_json::Value {
@@ -232,11 +250,20 @@ impl App {
     }
 }
 
+/// Judges how writing an answer ended.
+pub(super) fn written(outcome: io::Result<()>) -> Result<()> {
+    match outcome {
+        // The reader went away (`lore query x | head -1`): it has what it wanted.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| io_error("write the answer", error)),
+    }
+}
+
 /// Writes an error for people: the message, then its hints.
 pub fn write_error(err: &mut dyn Write, error: &Error) -> io::Result<()> {
-    writeln!(err, "error: {}", error.full_message())?;
+    writeln!(err, "error: {}", printable(&error.full_message(), false))?;
     for hint in error.hints() {
-        writeln!(err, "hint: {hint}")?;
+        writeln!(err, "hint: {}", printable(hint, false))?;
     }
     err.flush()
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use super::app::{App, Globals};
+use super::app::{App, Globals, write_error};
 use super::{World, completions, config, docs, jobs, lock, query, run, runs, shortcuts, show, status};
 
 use crate::error::{ErrorKind, Result};
@@ -212,15 +212,25 @@ fn start_logging(world: &World, globals: &Globals, command: &Command, verbose: u
 
 /// Reports arguments that cannot be parsed, or prints the help that was asked for.
 fn refuse(world: &mut World, json: bool, error: &clap::Error) -> u8 {
-    use clap::error::ErrorKind as ClapKind;
+    use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
     const HINT: &str = "see --help";
     let text = error.render().to_string();
     if !error.use_stderr() {
-        drop(world.out.write_all(text.as_bytes()).and_then(|()| world.out.flush()));
-        return 0;
+        let shown = world.out.write_all(text.as_bytes()).and_then(|()| world.out.flush());
+        let Err(error) = super::app::written(shown) else { return 0 };
+        drop(write_error(&mut world.err, &error));
+        return error.kind().exit_code();
     }
-    let kind =
-        if error.kind() == ClapKind::InvalidValue { ErrorKind::InvalidEnumValue } else { ErrorKind::Usage };
+    // A value that is missing is reported as an invalid one, also where no list says what it may be.
+    let listed = error.get(ContextKind::ValidValue).is_some_and(|known| match known {
+        ContextValue::Strings(names) => !names.is_empty(),
+        _ => false,
+    });
+    let kind = if error.kind() == ClapKind::InvalidValue && listed {
+        ErrorKind::InvalidEnumValue
+    } else {
+        ErrorKind::Usage
+    };
     if json {
         let message = text.trim_start_matches("error: ").trim().to_owned();
         let document = serde_json::json!({

@@ -4,7 +4,7 @@ use clap::CommandFactory;
 
 use super::App;
 use super::args::Cli;
-use crate::error::{Result, io_error};
+use crate::error::{Error, Result};
 
 /// Prints a completion script for a shell.
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ pub struct CompletionsArgs {
 pub fn completions(args: &CompletionsArgs, app: &mut App) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "lore", &mut script);
-    app.world.out.write_all(&script).map_err(|error| io_error("write the script", error))
+    app.reply_with_text(&script)
 }
 
 /// Runs `lore man`.
@@ -31,6 +31,6 @@ pub fn man(app: &mut App) -> Result<()> {
     let mut page = Vec::new();
     clap_mangen::Man::new(Cli::command())
         .render(&mut page)
-        .and_then(|()| app.world.out.write_all(&page))
-        .map_err(|error| io_error("write the manual page", error))
+        .map_err(|error| Error::internal("render the manual page").because(error))?;
+    app.reply_with_text(&page)
 }

@@ -32,9 +32,13 @@ impl Found {
 
     fn read(app: &App, path: &Path) -> Result<Self> {
         let whole = app.world.current_dir.join(path);
-        let bytes = std::fs::read(&whole)
+        let bytes = crate::bounded::read(&whole)
             .map_err(|error| io_error(format!("read job file {}", path.display()), error))
-            .map_err(|error| error.with_kind(ErrorKind::Config))?;
+            .map_err(|error| {
+                error
+                    .with_kind(ErrorKind::Config)
+                    .hint("name a job file that you may read, or a job by its name")
+            })?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let line =
                 error.as_bytes().iter().take(error.utf8_error().valid_up_to()).filter(|b| **b == b'\n');

@@ -46,7 +46,7 @@ pub fn run(args: &LockArgs, app: &mut App) -> Result<()> {
             })
         }
         LockCommand::Break { owner } => {
-            let broken = lock::break_lock(&app.open()?, owner)?;
+            let broken = lock::break_lock(&app.open_existing()?, owner)?;
             app.reply(&broken, |out| {
                 out.line(format!(
                     "The lock (token {}) is free. Its old holder's further writes are refused.",

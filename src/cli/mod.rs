@@ -13,6 +13,7 @@ mod job_files;
 mod jobs;
 mod lock;
 mod plan;
+mod printable;
 mod query;
 mod reference;
 mod run;

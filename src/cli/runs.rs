@@ -121,7 +121,7 @@ fn show(run_id: i64, app: &mut App) -> Result<()> {
 }
 
 fn cancel(run_id: i64, app: &mut App) -> Result<()> {
-    let store = app.open()?;
+    let store = app.open_existing()?;
     let asked = store.write(|tx| runs::request_cancel(tx, run_id, clock::now_ms()))?;
     if !asked {
         let run = store.read(|tx| runs::get(tx, run_id))?;

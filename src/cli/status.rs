@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::shortcuts::{self, CheckMode};
 use super::{App, lock as lock_command, runs as runs_command};
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::cursors::{self, StreamFailure};
 use crate::store::embeddings::{self, Coverage};
 use crate::store::lock::{self, LockState};
@@ -96,6 +96,14 @@ impl Queues {
 /// # Errors
 /// Those of the database.
 pub fn run(args: &StatusArgs, app: &mut App) -> Result<()> {
+    show(args, app).map_err(|error| match error.kind() {
+        // So damaged that the run of the check cannot be written down.
+        ErrorKind::Database if args.check => error.with_kind(ErrorKind::IntegrityFindings),
+        _ => error,
+    })
+}
+
+fn show(args: &StatusArgs, app: &mut App) -> Result<()> {
     let store = app.open_read_only()?;
     let mode = match (args.check, args.repair, args.dry_run) {
         (false, _, _) => None,

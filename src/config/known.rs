@@ -52,6 +52,12 @@ pub fn resolve<'a>(root: &'a Json, node: &'a Json) -> &'a Json {
     choice.map_or(node, |choice| resolve(root, choice))
 }
 
+/// Whether a value of this kind is written as a table.
+fn is_table(node: &Json) -> bool {
+    node.get("type").and_then(Json::as_str) == Some("object")
+        || node.pointer("/oneOf/0").is_some_and(|choice| choice.get("properties").is_some())
+}
+
 fn walk(
     root: &Json,
     node: &Json,
@@ -70,6 +76,15 @@ fn walk(
             Value::Dict(_, inner) => Some(inner),
             _ => None,
         };
+        let wanted = properties.and_then(|properties| properties.get(key)).or(others);
+        if inner.is_none() && wanted.is_some_and(|node| is_table(resolve(root, node))) {
+            found.push(Unknown {
+                message: format!("`{path}` is a table"),
+                suggestion: Some(format!("write its keys below [{path}]")),
+                path,
+            });
+            continue;
+        }
         if above == "sources" {
             let node = kind_of(key).and_then(|kind| source_schema(root, &kind));
             if let (Some(inner), Some(node)) = (inner, node) {

@@ -84,7 +84,7 @@ fn read_files(places: &Places, found: &mut Vec<Diagnostic>) -> Result<(Vec<PathB
     let mut layers = Vec::new();
     for path in candidates {
         let shown = path.strip_prefix(&places.current_dir).unwrap_or(&path).display().to_string();
-        let bytes = match std::fs::read(&path) {
+        let bytes = match crate::bounded::read(&path) {
             Ok(bytes) => bytes,
             Err(error)
                 if places.explicit.is_none()

@@ -236,6 +236,34 @@ fn wrong_types_and_ranges_are_all_named() {
 }
 
 #[test]
+fn a_table_that_is_written_as_something_else_is_an_error() {
+    for (text, place) in [
+        ("database = []\n", "1:1"),
+        ("[[database]]\npath = \"x\"\n", "1:3"),
+        ("lock = \"60s\"\n", "1:1"),
+        ("sources = 1\n", "1:1"),
+        ("sources = [1]\n", "1:1"),
+        ("[sources]\nmain = \"https://h\"\n", "2:1"),
+        ("scopes = []\n", "1:1"),
+        ("[scopes]\nall = [\"a/*\"]\n", "2:1"),
+    ] {
+        let problems = Home::with(text).problems();
+        assert!(problems.iter().any(|problem| problem.contains(place)), "{text}{problems:?}");
+    }
+}
+
+#[test]
+fn a6_11_a_token_in_place_of_a_variable_is_not_shown() {
+    for value in ["glpat-S3CR3TVALUE", "${S3CR3TVALUE}"] {
+        let text = format!("{GITLAB}token = {{ env = \"{value}\" }}\n");
+        let error = Home::with(&text).error();
+        let whole = format!("{error} {:?} {:?}", error.hints(), error.details_value());
+        assert!(whole.contains("holds the name of a variable"), "{whole}");
+        assert!(!whole.contains("S3CR3TVALUE"), "{whole}");
+    }
+}
+
+#[test]
 fn values_that_cannot_work_are_refused() {
     let gitlab = |more: &str| format!("{GITLAB}{more}\n");
     for (text, place, words) in [

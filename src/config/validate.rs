@@ -7,7 +7,7 @@ use url::Url;
 
 use super::{Config, ExportConfig, GitlabConfig, SourceConfig};
 use crate::duration::duration_text;
-use crate::secret::SecretRef;
+use crate::secret::{SecretRef, is_variable_name};
 
 /// Shortest overlap of incremental reads: GitLab may leave `updated_at` standing this long.
 pub const MIN_OVERLAP: Duration = Duration::from_secs(60);
@@ -179,6 +179,11 @@ fn check_secret(path: &str, secret: Option<&SecretRef>, found: &mut Found) {
     let empty = secret.env.as_ref().is_some_and(String::is_empty)
         || secret.file.as_ref().is_some_and(|file| file.as_os_str().is_empty());
     found.check(!empty, path, "the reference to the secret is empty");
+    let named = secret.env.as_deref().is_none_or(|name| name.is_empty() || is_variable_name(name));
+    if !named {
+        found.add(path, "`env` holds the name of a variable, and what is written there is none");
+        found.suggest("a name has letters, digits and `_`; the secret itself belongs into the variable");
+    }
 }
 
 /// Checks an address. Nothing of it is repeated: it may hold a password.

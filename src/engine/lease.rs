@@ -104,7 +104,23 @@ pub fn take(
                 return Ok(Outcome::Taken(Taken { fence, run_id, abandoned }));
             }
             Ok(Acquired::Held(held)) => held,
-            Err(error) => return Err(write_locked_by_holder(store, error)),
+            // A holder that hangs inside a transaction: waiting for it is what was asked for.
+            Err(error)
+                if error.kind() == ErrorKind::DatabaseBusy
+                    && matches!(if_locked, IfLocked::Wait(limit)
+                        if clock::since_boot().saturating_sub(started) < limit) =>
+            {
+                tracing::info!("waiting for the write lock: {error}");
+                pause(cancel, poll);
+                continue;
+            }
+            Err(error) => {
+                let error = write_locked_by_holder(store, error);
+                if matches!(if_locked, IfLocked::Skip) && error.kind() == ErrorKind::Locked {
+                    return Ok(Outcome::Skipped(Box::new(store.read(lock::state)?)));
+                }
+                return Err(error);
+            }
         };
         let pair = (held.token, held.beat);
         let silent = watch.note(pair, clock::since_boot());

@@ -10,6 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// A line buffer that grew beyond this is given back after the line, in bytes.
 const KEEP_BUFFER: usize = 4 << 20;
 
+/// What editors of other systems put in front of a text.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Size of the read buffer, in bytes.
 const READ_BUFFER: usize = 128 << 10;
 
@@ -45,7 +48,8 @@ pub(super) fn each(
         {
             return Ok(());
         }
-        let text = line.trim_ascii();
+        let text = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| number == 1).unwrap_or(&line);
+        let text = text.trim_ascii();
         if !text.is_empty() {
             use_line(&place, text)?;
         }

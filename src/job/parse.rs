@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 use super::keys::{self, Key};
 use super::when::{self, When};
 use super::{Checked, Job, JobStep, Origin, Override, Retry, cron, graph, hash};
-use crate::diagnostic::{Diagnostic, Source, nearest};
+use crate::diagnostic::{self, Diagnostic, Source, nearest};
 use crate::duration::duration_text;
 use crate::engine::step::StepDef;
 
@@ -286,7 +286,7 @@ impl<'a> Reader<'a> {
                     let others = list.iter().copied().filter(|id| *id != step.id);
                     self.report(match nearest(need, others) {
                         Some(near) => diagnostic.suggest(format!("did you mean `{near}`?")),
-                        None => diagnostic.suggest(format!("steps: {}", list.join(", "))),
+                        None => diagnostic.suggest(format!("steps: {}", diagnostic::list(list))),
                     });
                     continue;
                 };

@@ -154,6 +154,9 @@ pub struct Total {
     pub exact: bool,
 }
 
+/// Filters that are tried without at most: each is a search of its own.
+const MAX_LOOSENED: usize = 16;
+
 /// A filter without which there would be results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loosened {
@@ -376,7 +379,7 @@ impl<'a> Funnel<'a> {
     /// How many documents there would be without each of the filters.
     fn loosen(&mut self) -> Result<Vec<Loosened>> {
         let mut out = Vec::new();
-        for (without, wanted) in self.query.wanted.each_left_out() {
+        for (without, wanted) in self.query.wanted.each_left_out().into_iter().take(MAX_LOOSENED) {
             let filter = filter::resolve(&wanted, &self.request.scope, &self.known, &mut Vec::new())?;
             if filter == self.filter && wanted.in_title == self.query.wanted.in_title {
                 continue;

@@ -77,18 +77,20 @@ impl Wanted {
     pub fn set(&mut self, name: &str, value: &str, shown: &str, now: Millis) -> Result<()> {
         let value = value.trim();
         match name {
-            "author" => self.authors.push(username(value)),
-            "label" => self.labels.push(value.to_owned()),
-            "project" => self.projects.push(value.trim_matches('/').to_owned()),
+            "author" => once(&mut self.authors, username(value)),
+            "label" => once(&mut self.labels, value.to_owned()),
+            "project" => once(&mut self.projects, value.trim_matches('/').to_owned()),
             "type" => {
-                self.types.push(SourceType::parse_alias(value).ok_or_else(|| invalid(shown, value, TYPES))?);
+                let kind = SourceType::parse_alias(value).ok_or_else(|| invalid(shown, value, TYPES))?;
+                once(&mut self.types, kind);
             }
             "state" => {
-                self.states.push(state(value).ok_or_else(|| invalid(shown, value, STATES))?.to_owned());
+                let state = state(value).ok_or_else(|| invalid(shown, value, STATES))?;
+                once(&mut self.states, state.to_owned());
             }
             "milestone" => self.milestone = Some(value.trim_start_matches('%').to_owned()),
             "assignee" => self.assignee = Some(username(value)),
-            "path" => self.paths.push(PathFilter::parse(value)),
+            "path" => once(&mut self.paths, PathFilter::parse(value)),
             "after" => self.created_from = Some(time(value, shown, now)?),
             "before" => self.created_to = Some(time(value, shown, now)?),
             "updated" => self.updated_from = Some(time(value, shown, now)?),
@@ -100,7 +102,10 @@ impl Wanted {
                 "draft" => self.draft = Some(true),
                 "confidential" => self.confidential = Some(true),
                 "locked" => return Err(invalid(shown, value, IS)),
-                other => self.states.push(state(other).ok_or_else(|| invalid(shown, value, IS))?.to_owned()),
+                other => {
+                    let state = state(other).ok_or_else(|| invalid(shown, value, IS))?;
+                    once(&mut self.states, state.to_owned());
+                }
             },
             _ => return Err(Error::internal(format!("operator {name} is in the list but not known"))),
         }
@@ -166,6 +171,13 @@ impl Wanted {
     }
 }
 
+/// Adds a condition that is not there yet: twice the same costs, and says nothing more.
+fn once<T: PartialEq>(values: &mut Vec<T>, value: T) {
+    if !values.contains(&value) {
+        values.push(value);
+    }
+}
+
 fn username(value: &str) -> String {
     value.trim_start_matches('@').to_owned()
 }
@@ -227,6 +239,25 @@ fn age(value: &str) -> Option<Millis> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_condition_that_is_repeated_is_kept_once() {
+        let mut wanted = Wanted::default();
+        for _ in 0..3 {
+            for (name, value) in [
+                ("author", "ann"),
+                ("label", "bug"),
+                ("project", "a/b"),
+                ("type", "mr"),
+                ("state", "open"),
+                ("is", "open"),
+                ("path", "src/"),
+            ] {
+                wanted.set(name, value, name, 0).unwrap();
+            }
+        }
+        assert_eq!(wanted.each_left_out().len(), 6, "{wanted:?}");
+    }
 
     fn set(name: &str, value: &str) -> Result<Wanted> {
         let mut wanted = Wanted::default();

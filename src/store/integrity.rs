@@ -21,6 +21,9 @@ pub use repair::{Repaired, plan, repair};
 /// Findings that are kept of one check; the rest is counted.
 const KEPT_PER_CHECK: usize = 100;
 
+/// Name of the check of the file's pages.
+const PAGES: &str = "pages";
+
 /// How the subjects of a finding are put right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -72,7 +75,7 @@ enum Method {
 /// All checks, in the order in which they run.
 pub const CHECKS: &[Check] = &[
     Check {
-        name: "pages",
+        name: PAGES,
         meaning: "every page of the file is well formed (PRAGMA integrity_check)",
         remedy: Remedy::Restore,
         method: Method::Pages,
@@ -261,26 +264,39 @@ impl Findings {
 /// Runs every check. Changes nothing.
 ///
 /// # Errors
-/// SQLite's, where the damage is such that a check cannot even run, and the reason of a stop.
+/// SQLite's, except for damage: that is what is looked for; and the reason of a stop.
 pub fn check(store: &Store, cancel: &Cancel) -> Result<Findings> {
     let mut found = Findings::default();
     store.read_until(cancel, |tx| {
         for check in CHECKS {
             cancel.check()?;
-            match check.method {
-                Method::Query(sql) => run_query(tx, check.name, sql, &mut found)?,
-                Method::Pages => check_pages(tx, check.name, &mut found)?,
-                Method::Hashes => check_hashes(tx, check.name, &mut found)?,
-                Method::Vectors { orphans } => check_vectors(tx, check.name, orphans, &mut found)?,
-                Method::FtsContent => {}
-            }
+            let ran = match check.method {
+                Method::Query(sql) => run_query(tx, check.name, sql, &mut found),
+                Method::Pages => check_pages(tx, check.name, &mut found),
+                Method::Hashes => check_hashes(tx, check.name, &mut found),
+                Method::Vectors { orphans } => check_vectors(tx, check.name, orphans, &mut found),
+                Method::FtsContent => Ok(()),
+            };
+            keep_damage(check.name, ran, &mut found)?;
         }
         Ok(())
     })?;
     for check in CHECKS.iter().filter(|check| matches!(check.method, Method::FtsContent)) {
-        check_fts_content(store, cancel, check.name, &mut found)?;
+        let ran = check_fts_content(store, cancel, check.name, &mut found);
+        keep_damage(check.name, ran, &mut found)?;
     }
     Ok(found)
+}
+
+/// A check that meets damaged pages cannot run to its end: that is a finding too.
+fn keep_damage(check: &'static str, ran: Result<()>, found: &mut Findings) -> Result<()> {
+    match ran {
+        Err(error) if error.kind() == ErrorKind::Database => {
+            found.add(PAGES, format!("check {check}"), format!("cannot run to its end: {error}"));
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 fn run_query(tx: &ReadTx<'_>, name: &'static str, sql: &str, found: &mut Findings) -> Result<()> {

@@ -159,6 +159,15 @@ impl Store {
         })
     }
 
+    /// Like [`Store::open`], but makes no database where there is none.
+    ///
+    /// # Errors
+    /// As [`Store::open`], and [`ErrorKind::DatabaseVersion`] when there is none.
+    pub fn open_existing(path: &Path, options: OpenOptions) -> Result<Self> {
+        open::look_at(path)?;
+        Self::open(path, options)
+    }
+
     /// Opens an existing database for reading only.
     ///
     /// # Errors

@@ -39,30 +39,42 @@ pub(super) fn open_writer(path: &Path, options: OpenOptions) -> Result<Connectio
     create_private(path)?;
     let connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(options.busy_timeout)?;
-    // Before the first pragma: the journal mode is a property of the file.
-    refuse_other(&connection, path)?;
-    configure(&connection, options)?;
+    // Before the first pragma: the journal mode is kept in the file.
+    refuse_other(&connection, path).map_err(|error| explain_read_only(path, error))?;
+    configure(&connection, options).map_err(|error| explain_read_only(path, error))?;
     Ok(connection)
 }
 
 /// Opens a connection for reading and checks that the schema is this binary's.
 pub(super) fn open_reader(path: &Path, options: OpenOptions) -> Result<Connection> {
-    if !path.exists() {
-        return Err(Error::new(
-            ErrorKind::DatabaseVersion,
-            format!("there is no database at {}", path.display()),
-        )
-        .hint("run a job first: `lore run demo` for sample data, `lore run sync` for your projects")
-        .hint("or name another file with --database"));
-    }
+    look_at(path)?;
     refuse_network_fs(path, options)?;
     let connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     configure_reader(&connection, options).map_err(|error| explain_read_only(path, error))?;
+    refuse_other(&connection, path).map_err(|error| explain_read_only(path, error))?;
     let version = user_version(&connection).map_err(|error| explain_read_only(path, error))?;
     if version != SCHEMA_VERSION {
         return Err(version_error(path, version));
     }
     Ok(connection)
+}
+
+/// Says why there is no database, as far as a look at the file tells.
+pub(super) fn look_at(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            Err(Error::new(ErrorKind::Io, format!("open {}: it is a directory", path.display()))
+                .hint("--database names a file, for example lore.db in that directory"))
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::new(ErrorKind::DatabaseVersion, format!("there is no database at {}", path.display()))
+                .hint("run a job first: `lore run demo` for sample data, `lore run sync` for your projects")
+                .hint("or name another file with --database"))
+        }
+        Err(error) => Err(io_error(format!("open {}", path.display()), error)
+            .hint("name a file that you may read with --database or LORE__DATABASE__PATH")),
+    }
 }
 
 fn open_file(path: &Path, access: OpenFlags) -> Result<Connection> {
@@ -145,12 +157,21 @@ fn configure_reader(connection: &Connection, options: OpenOptions) -> Result<()>
 /// [`ErrorKind::DatabaseVersion`] when the database is newer or a migration fails,
 /// [`ErrorKind::Locked`] when another process of an older lore is at work.
 pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
-    if user_version(connection)? == SCHEMA_VERSION {
+    let version = user_version(connection).map_err(|error| explain_read_only(path, error))?;
+    migrate_from(connection, path, version)
+}
+
+fn migrate_from(connection: &mut Connection, path: &Path, seen: i64) -> Result<()> {
+    if seen == SCHEMA_VERSION {
         return Ok(());
     }
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     refuse_other(&tx, path)?;
     let version = user_version(&tx)?;
+    if version == SCHEMA_VERSION {
+        // Another process made or migrated it while this one waited, and may be at work.
+        return Ok(());
+    }
     if version > 0 {
         super::lock::refuse_while_held(&tx, clock::now_ms())?;
     }
@@ -167,25 +188,31 @@ pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a file that is not this program's to write: a newer lore's, another program's, or
-/// no database at all.
+/// Refuses a file that is not this program's to write, before anything in it is changed: a
+/// newer lore's, another program's, or no database at all.
 fn refuse_other(connection: &Connection, path: &Path) -> Result<()> {
-    let read = || -> rusqlite::Result<(i64, i64)> {
+    let read = || -> rusqlite::Result<(i64, i64, bool)> {
         let version = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-        Ok((version, tables))
+        let (tables, ours) = connection.query_row(
+            "SELECT count(*), coalesce(max(type = 'table' AND name = 'app_lock'), 0) FROM sqlite_schema",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?;
+        Ok((version, tables, ours))
     };
     let what = match read() {
-        Ok((version, _)) if version > SCHEMA_VERSION => return Err(version_error(path, version)),
-        Ok((0, 1..)) => "is an SQLite database of another program",
-        Ok(_) => return Ok(()),
+        Ok((_, 0, _)) => return Ok(()),
+        Ok((version, _, true)) if version > SCHEMA_VERSION => return Err(version_error(path, version)),
+        Ok((version, _, true)) if version > 0 => return Ok(()),
+        Ok((_, _, true)) => "holds lore's tables, but no schema version",
+        Ok((_, _, false)) => "is an SQLite database of another program",
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
             "is no SQLite database"
         }
         Err(error) => return Err(error.into()),
     };
     Err(Error::new(ErrorKind::DatabaseVersion, format!("{} {what}", path.display()))
-        .hint("name another file with --database"))
+        .hint("name another file with --database, or restore a backup"))
 }
 
 fn user_version(connection: &Connection) -> Result<i64> {
@@ -211,6 +238,9 @@ fn version_error(path: &Path, version: i64) -> Error {
 
 /// A write-ahead log needs its shared-memory file even for reading.
 fn explain_read_only(path: &Path, error: Error) -> Error {
+    if error.kind() == ErrorKind::Database {
+        return error.context(format!("read {}", path.display()));
+    }
     if error.kind() == ErrorKind::Io {
         return error
             .context(format!("read {}", path.display()))
@@ -286,22 +316,37 @@ mod tests {
     fn a_foreign_database_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("other.db");
-        let own =
-            open_file(&path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE).unwrap();
-        own.execute_batch("CREATE TABLE recipes(id INTEGER)").unwrap();
-        drop(own);
-        let before = std::fs::read(&path).unwrap();
-        let error = open_writer(&path, OpenOptions::default()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::DatabaseVersion);
-        assert_eq!(std::fs::read(&path).unwrap(), before, "not even its journal mode changed");
-        std::fs::write(
-            &path,
-            "a text file that is long enough to have a header of a hundred bytes ".repeat(4),
-        )
-        .unwrap();
-        let error = open_writer(&path, OpenOptions::default()).unwrap_err();
-        assert!(error.to_string().contains("is no SQLite database"), "{error}");
-        assert!(!error.hints().is_empty());
+        for version in [0, 1, 7] {
+            #[expect(clippy::disallowed_methods, reason = "another program opens it its own way")]
+            let other = Connection::open(&path).unwrap();
+            other.execute_batch("CREATE TABLE IF NOT EXISTS recipes(id INTEGER)").unwrap();
+            other.pragma_update(None, "user_version", version).unwrap();
+            drop(other);
+            let before = std::fs::read(&path).unwrap();
+            for opened in
+                [open_writer(&path, OpenOptions::default()), open_reader(&path, OpenOptions::default())]
+            {
+                assert_eq!(opened.unwrap_err().kind(), ErrorKind::DatabaseVersion, "version {version}");
+            }
+            assert!(std::fs::read(&path).unwrap() == before, "not one byte is changed");
+        }
+    }
+
+    #[test]
+    fn two_processes_may_make_the_same_database_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.db");
+        let mut first = open_writer(&path, OpenOptions::default()).unwrap();
+        migrate(&mut first, &path).unwrap();
+        first
+            .execute(
+                "UPDATE app_lock SET owner = 'a', token = 1, heartbeat_at = ?1, lease_ms = 60000",
+                [clock::now_ms()],
+            )
+            .unwrap();
+        let mut second = open_writer(&path, OpenOptions::default()).unwrap();
+        // As the second saw it before the first was done.
+        migrate_from(&mut second, &path, 0).unwrap();
     }
 
     #[test]

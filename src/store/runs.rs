@@ -393,11 +393,15 @@ pub fn get(tx: &ReadTx<'_>, run_id: i64) -> Result<Run> {
 pub fn last_success(tx: &ReadTx<'_>, job: &str) -> Result<Option<Millis>> {
     Ok(tx
         .sql()
+        // The newest run, not the highest time: a clock that once stood in the future would
+        // hide every later success.
         .prepare_cached(
-            "SELECT max(finished_at) FROM runs
-              WHERE job = ?1 AND state = 'succeeded' AND coalesce(options ->> '$.partial', 0) = 0",
+            "SELECT finished_at FROM runs WHERE job = ?1 AND state = 'succeeded'
+                AND coalesce(options ->> '$.partial', 0) = 0 ORDER BY id DESC LIMIT 1",
         )?
-        .query_row([job], |row| row.get(0))?)
+        .query_row([job], |row| row.get(0))
+        .optional()?
+        .flatten())
 }
 
 /// Returns the attempts of a run in the order in which they began.

@@ -39,6 +39,21 @@ fn small_issue(iid: i64, body: &str, notes: &[&str]) -> serde_json::Value {
 }
 
 #[test]
+fn a_byte_order_mark_costs_no_item() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("export.tar.gz");
+    let mut issues = "\u{feff}".as_bytes().to_vec();
+    issues.extend(lines(&[small_issue(1, "first", &[]), small_issue(2, "second", &[])]));
+    write_archive(
+        &path,
+        &[("tree/project.json", TREE.as_bytes()), ("tree/project/issues.ndjson", issues.as_slice())],
+    );
+    let world = World::of(&path);
+    let counts = world.counts(None, false);
+    assert_eq!((counts["issues_new"], counts["bad_lines"]), (2, 0));
+}
+
+#[test]
 fn both_layouts_store_the_same_rows() {
     let tree = World::of(&fixture("tree"));
     let counts = tree.counts(None, false);

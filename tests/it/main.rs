@@ -29,6 +29,8 @@ mod export_real;
 mod export_world;
 /// The GitLab server of our own does what GitLab does.
 mod gitlab_model;
+/// Surroundings that do not help.
+mod hostile;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
 /// `lore query` and `lore show` on the sample project.

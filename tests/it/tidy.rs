@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 /// Which modules of the crate root each module may name. `engine::x` allows one part only.
 const LAYERS: &[(&str, &[&str])] = &[
     ("error", &[]),
+    ("bounded", &[]),
     ("clock", &[]),
     ("duration", &[]),
     ("fault", &[]),
     ("backoff", &[]),
-    ("secret", &["error"]),
+    ("secret", &["bounded", "error"]),
     ("diagnostic", &["error"]),
     ("content", &["clock", "error"]),
-    ("config", &["clock", "diagnostic", "duration", "error", "secret"]),
+    ("config", &["bounded", "clock", "diagnostic", "duration", "error", "secret"]),
     ("job", &["backoff", "clock", "diagnostic", "duration", "engine::step", "error", "content"]),
     ("store", &["backoff", "clock", "config", "content", "engine::cancel", "error", "fault"]),
     ("gitlab", &["backoff", "clock", "config", "content", "duration", "engine::cancel", "error", "secret"]),

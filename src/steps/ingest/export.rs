@@ -124,6 +124,13 @@ fn ingest_export(
     report.add("labels", count(labels));
     report.add("milestones", count(milestones));
     let mut writer = Writer::new(ctx, project_id, &survey, report);
+    if survey.issues + survey.merge_requests == 0 {
+        writer.report.warn(format!(
+            "{} holds no issue and no merge request; nothing of {} was changed",
+            export.origin(),
+            config.project
+        ));
+    }
     for bad in &survey.bad {
         writer.bad_line(bad);
     }
