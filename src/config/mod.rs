@@ -6,6 +6,7 @@
 mod known;
 mod layers;
 mod load;
+mod telemetry;
 mod validate;
 
 #[cfg(test)]
@@ -19,6 +20,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::secret::SecretRef;
+
+pub use telemetry::{MetricsConfig, NotifyConfig, TracingConfig};
 
 pub use crate::duration::{duration_text, maybe_duration_text};
 pub use known::{SOURCE_KINDS, resolve, schema, source_schema};
@@ -42,6 +45,12 @@ pub struct Config {
     pub scopes: BTreeMap<String, ScopeConfig>,
     /// How texts become vectors.
     pub embedding: EmbeddingConfig,
+    /// Where metrics go after each run.
+    pub metrics: MetricsConfig,
+    /// Where traces go.
+    pub tracing: TracingConfig,
+    /// What is pinged when a run of a job begins and ends, by name of the job.
+    pub notify: BTreeMap<String, NotifyConfig>,
 }
 
 /// `[database]`

@@ -306,6 +306,7 @@ impl<'scope> Driver<'_, 'scope, '_> {
             reason: reason.as_deref(),
             error: error.as_ref(),
             report: &report_json,
+            failing: report.failing,
         };
         if !matches!(outcome, Outcome::Failed(ErrorKind::Fenced)) {
             let now = clock::now_ms();
