@@ -12,6 +12,8 @@ mod graph_text;
 mod job_files;
 mod jobs;
 mod lock;
+mod metrics;
+mod observe;
 mod plan;
 mod query;
 mod reference;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::App;
 use super::args::LogFormat;
+use super::observe::Observed;
 use crate::clock;
 use crate::config::LockConfig;
 use crate::duration::duration_text as duration;
@@ -232,8 +233,15 @@ pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnsw
     store.set_fence(Some(taken.fence.clone()));
     fault::point("after-lock");
     let plan = RunPlan { job, selected, done_before };
-    let report = work(app, &store, &plan, &taken, options, &cancel)?;
-    Ok(end(job, flags, &taken, report))
+    let observed = Observed::begin(app, &store, &job.name, taken.run_id);
+    let ended =
+        work(app, &store, &plan, &taken, options, &cancel).map(|report| end(job, flags, &taken, report));
+    let error = match &ended {
+        Ok((_, error)) => error.as_ref(),
+        Err(error) => Some(error),
+    };
+    observed.end(app, &store, error);
+    ended
 }
 
 /// What goes on beside the steps of a run.
@@ -265,6 +273,15 @@ fn work(
     cancel: &Cancel,
 ) -> Result<RunReport> {
     let config = app.config()?;
+    let span = tracing::info_span!(
+        "run",
+        run_id = taken.run_id,
+        job = %plan.job.name,
+        state = tracing::field::Empty,
+        error.code = tracing::field::Empty,
+        otel.status_code = tracing::field::Empty,
+    );
+    let _in_run = span.enter();
     let (machinery, ran) = match Machinery::start(store, config.lock, taken, cancel) {
         Ok(machinery) => {
             let known = &app.world.vars;
@@ -283,6 +300,7 @@ fn work(
         }
         Err(error) => (None, Err(error)),
     };
+    record(&span, &ran);
     let closed = close(store, taken.run_id, ran);
     fault::point("before-release");
     let runtime = machinery.map(|Machinery { mut heartbeat, runtime }| {
@@ -301,8 +319,6 @@ fn work(
 }
 
 fn run_steps(env: &RunEnv<'_>, plan: &RunPlan<'_>, taken: &Taken) -> Result<RunReport> {
-    let span = tracing::info_span!("run", run_id = taken.run_id, job = %plan.job.name);
-    let _in_run = span.enter();
     tracing::info!(token = taken.fence.token, "run begins");
     for run in &taken.abandoned {
         tracing::warn!(
@@ -315,6 +331,21 @@ fn run_steps(env: &RunEnv<'_>, plan: &RunPlan<'_>, taken: &Taken) -> Result<RunR
         tracing::info!(entries = n, "entries that failed are ready again");
     }
     run::run(env, plan, taken.run_id)
+}
+
+/// Says in the trace how the run ended.
+fn record(span: &tracing::Span, ran: &Result<RunReport>) {
+    let error = match ran {
+        Ok(report) => {
+            span.record("state", report.state.as_str());
+            report.error.as_ref()
+        }
+        Err(error) => Some(error),
+    };
+    if let Some(error) = error {
+        span.record("error.code", error.kind().code());
+        span.record("otel.status_code", "ERROR");
+    }
 }
 
 /// Writes how the run ended. A run that lost the lock writes nothing: whoever takes the lock

@@ -106,9 +106,8 @@ impl Schedule {
     /// The same times as `OnCalendar=` lines of systemd, in `zone`: two when the schedule
     /// restricts the day of the month as well as the day of the week.
     pub fn on_calendar(&self, zone: &str) -> Vec<String> {
-        let list = |values: &[u32]| {
-            values.iter().map(|value| format!("{value:02}")).collect::<Vec<_>>().join(",")
-        };
+        let list =
+            |values: &[u32]| values.iter().map(|value| format!("{value:02}")).collect::<Vec<_>>().join(",");
         let or_star =
             |values: &Option<Vec<u32>>| values.as_ref().map_or_else(|| "*".to_owned(), |values| list(values));
         let whole = |values: &[u32], n: usize| if values.len() == n { "*".to_owned() } else { list(values) };

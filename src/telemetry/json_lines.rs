@@ -137,8 +137,7 @@ mod tests {
     #[test]
     fn a_line_holds_the_fields_of_its_spans_and_its_own() {
         let out = Shared::default();
-        let subscriber =
-            tracing_subscriber::registry().with(JsonLines::new(Box::new(out.clone())));
+        let subscriber = tracing_subscriber::registry().with(JsonLines::new(Box::new(out.clone())));
         tracing::subscriber::with_default(subscriber, || {
             let run = tracing::info_span!("run", run_id = 7, job = %"sync", state = tracing::field::Empty);
             let _in_run = run.enter();

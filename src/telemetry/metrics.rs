@@ -40,7 +40,10 @@ pub fn gather(open: impl FnOnce() -> Result<Store>, known: &Known) -> Result<Str
     let samples = match read {
         Ok((snapshot, sizes)) => samples::of(&snapshot, sizes, known),
         Err(error) => {
-            tracing::warn!(error.code = error.kind().code(), "the database cannot be read for metrics: {error}");
+            tracing::warn!(
+                error.code = error.kind().code(),
+                "the database cannot be read for metrics: {error}"
+            );
             samples::unreadable()
         }
     };

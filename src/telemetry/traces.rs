@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use opentelemetry::trace::{SpanId, TraceId, TracerProvider as _};
 use opentelemetry::KeyValue;
+use opentelemetry::trace::{SpanId, TraceId, TracerProvider as _};
 use opentelemetry_otlp::{WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SdkTracer, SdkTracerProvider};
@@ -125,8 +125,9 @@ impl Traces {
 /// The address that spans are posted to: a collector's own address gets the usual path.
 fn endpoint_url(endpoint: &str) -> Result<Url> {
     let bad = |why: String| {
-        Error::config(format!("tracing.endpoint: {why}"))
-            .hint("give the address of an OTLP collector that takes HTTP, for example http://otel-collector:4318")
+        Error::config(format!("tracing.endpoint: {why}")).hint(
+            "give the address of an OTLP collector that takes HTTP, for example http://otel-collector:4318",
+        )
     };
     let mut url = Url::parse(endpoint).map_err(|error| bad(format!("not a URL: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {

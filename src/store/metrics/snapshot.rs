@@ -106,8 +106,7 @@ fn pairs(tx: &ReadTx<'_>, sql: &str) -> Result<Vec<(String, i64)>> {
 /// Each look-up is one step into the index on (job, started_at): the cost does not grow with
 /// the history.
 fn graphs(tx: &ReadTx<'_>) -> Result<Vec<GraphState>> {
-    let mut next_job =
-        tx.sql().prepare_cached("SELECT job FROM runs WHERE job > ?1 ORDER BY job LIMIT 1")?;
+    let mut next_job = tx.sql().prepare_cached("SELECT job FROM runs WHERE job > ?1 ORDER BY job LIMIT 1")?;
     let mut graphs = Vec::new();
     let mut after = String::new();
     while let Some(job) = next_job.query_row([&after], |row| row.get::<_, String>(0)).optional()? {
@@ -164,11 +163,8 @@ fn steps(tx: &ReadTx<'_>, run_id: i64) -> Result<Vec<StepState>> {
         let report: String = row.get(3)?;
         let report: serde_json::Value = serde_json::from_str(&report).unwrap_or_default();
         let counts = report.get("counts").and_then(serde_json::Value::as_object);
-        let counts = counts
-            .into_iter()
-            .flatten()
-            .filter_map(|(name, n)| Some((name.clone(), n.as_f64()?)))
-            .collect();
+        let counts =
+            counts.into_iter().flatten().filter_map(|(name, n)| Some((name.clone(), n.as_f64()?))).collect();
         steps.push(StepState { step: row.get(0)?, duration_ms: row.get::<_, i64>(2)?.max(0), counts });
     }
     Ok(steps)

@@ -198,34 +198,50 @@ impl Metric {
     /// What it means, for HELP and for the reference.
     pub const fn help(self) -> &'static str {
         match self {
-            Self::BuildInfo => "Always 1; the labels name the version, the commit and the database schema of this binary.",
+            Self::BuildInfo => {
+                "Always 1; the labels name the version, the commit and the database schema of this binary."
+            }
             Self::DatabaseReadable => "Whether the database could be read: 1, or 0 with no other values.",
             Self::DatabaseSize => "Size of the database file.",
-            Self::DatabaseWal => "Size of the write-ahead log; it stays large when a reader keeps it from being folded back.",
+            Self::DatabaseWal => {
+                "Size of the write-ahead log; it stays large when a reader keeps it from being folded back."
+            }
             Self::Documents => "Documents by type.",
             Self::DocumentsTruncated => "Documents that were cut at the length limit.",
             Self::FtsRows => "Rows of the full-text index; equals the documents.",
             Self::QueueDepth => "Entries of a queue, whatever their state.",
             Self::QueueReady => "Entries of a queue that may be processed now.",
             Self::QueueFailing => "Entries of a queue whose last attempt failed.",
-            Self::QueueQuarantined => "Entries of a queue that failed too often and are left alone until --retry-failed.",
+            Self::QueueQuarantined => {
+                "Entries of a queue that failed too often and are left alone until --retry-failed."
+            }
             Self::QueueOldest => "When the oldest entry of a queue was queued; 0 when the queue is empty.",
-            Self::StreamsFailing => "Streams (issues or merge requests of a project) of a source that cannot be read.",
+            Self::StreamsFailing => {
+                "Streams (issues or merge requests of a project) of a source that cannot be read."
+            }
             Self::SourceSynced => "When a stream of a source was last brought up to date; 0 when never.",
-            Self::GraphPeriod => "Longest time between two starts that the schedule of a job asks for; 0 when it has no schedule.",
+            Self::GraphPeriod => {
+                "Longest time between two starts that the schedule of a job asks for; 0 when it has no schedule."
+            }
             Self::GraphRunning => "Whether the newest run of a job has not ended.",
             Self::GraphStart => "When the newest run of a job began; 0 when it never ran.",
-            Self::GraphCompletion => "When the newest run of a job that ended did so, however it ended; 0 when none has.",
+            Self::GraphCompletion => {
+                "When the newest run of a job that ended did so, however it ended; 0 when none has."
+            }
             Self::GraphSuccess => "When the newest successful run of a job ended; 0 when none has.",
             Self::GraphDuration => "How long the newest run of a job that ended took; 0 when none has.",
-            Self::GraphExitCode => "Exit code of the newest run of a job that ended; 137 when its process died without a word.",
+            Self::GraphExitCode => {
+                "Exit code of the newest run of a job that ended; 137 when its process died without a word."
+            }
             Self::GraphRuns => "Runs of a job that ended, by outcome.",
             Self::StepDuration => "How long the last attempt of a step took in the newest run that ended.",
             Self::StepCount => "What a step counted in the newest run that ended.",
             Self::StepFailures => "Failed attempts of a step, by error code.",
             Self::StepRetries => "Attempts of a step after the first.",
             Self::StepItemsFailed => "Items that failed while their step went on.",
-            Self::Requests => "HTTP requests by service and class of the answer; none means that no answer came.",
+            Self::Requests => {
+                "HTTP requests by service and class of the answer; none means that no answer came."
+            }
             Self::RequestRetries => "HTTP requests that were sent again.",
             Self::RateLimitWait => "Time spent in pauses that a service asked for.",
             Self::LockHeld => "Whether the app lock is held.",
@@ -233,8 +249,12 @@ impl Metric {
             Self::LockHeartbeat => "Last heartbeat of the holder of the app lock; 0 when it is free.",
             Self::LockLease => "How long a silent holder keeps the app lock.",
             Self::LockTakeovers => "How often the lock of a dead holder was taken over.",
-            Self::LockFencedWrites => "How often a process found its lock taken by another and wrote nothing more.",
-            Self::IntegrityFindings => "Findings of the last integrity check, at most 100 counted for each check.",
+            Self::LockFencedWrites => {
+                "How often a process found its lock taken by another and wrote nothing more."
+            }
+            Self::IntegrityFindings => {
+                "Findings of the last integrity check, at most 100 counted for each check."
+            }
             Self::IntegrityChecked => "When the last integrity check ended; 0 when none has.",
             Self::IntegrityOk => "When the last integrity check without findings ended; 0 when none has.",
         }

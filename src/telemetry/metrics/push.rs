@@ -64,5 +64,8 @@ pub async fn push(gateway: &str, group: &str, text: String) -> Result<()> {
         return Ok(());
     }
     let body: String = answer.text().await.unwrap_or_default().chars().take(300).collect();
-    Err(Error::new(ErrorKind::Network, format!("push metrics to {shown}: answered {status}: {}", body.trim())))
+    Err(Error::new(
+        ErrorKind::Network,
+        format!("push metrics to {shown}: answered {status}: {}", body.trim()),
+    ))
 }

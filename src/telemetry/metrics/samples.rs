@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use super::catalogue::Metric;
 use crate::clock::Millis;
 use crate::error::ErrorKind;
+use crate::store::SCHEMA_VERSION;
 use crate::store::integrity::CHECKS;
 use crate::store::metrics::{GraphState, Persisted, Snapshot, seconds};
 use crate::store::queues::QUEUES;
 use crate::store::runs::{RunState, TIMED_OUT};
 use crate::store::status::FileSizes;
-use crate::store::SCHEMA_VERSION;
 
 /// A value of a series.
 #[derive(Debug, Clone, PartialEq)]

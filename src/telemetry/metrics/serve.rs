@@ -82,7 +82,11 @@ async fn answer_all(stream: TcpStream, gather: Arc<Gather>, scrapes: Arc<Semapho
     }
 }
 
-async fn answer(request: &Request<Incoming>, gather: Arc<Gather>, scrapes: &Semaphore) -> Response<Full<Bytes>> {
+async fn answer(
+    request: &Request<Incoming>,
+    gather: Arc<Gather>,
+    scrapes: &Semaphore,
+) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "GET only\n");
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
