@@ -44,6 +44,7 @@ impl Observed {
     }
 
     fn start(&mut self, app: &App) -> Result<()> {
+        metrics::remember_jobs(known(app)?.graphs);
         let config = app.config()?;
         let vars = |name: &str| app.var(name);
         if config.metrics.push.is_some() || config.notify.contains_key(&self.job) {

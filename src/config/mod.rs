@@ -53,6 +53,27 @@ pub struct Config {
     pub notify: BTreeMap<String, NotifyConfig>,
 }
 
+impl Config {
+    /// Every secret that is referenced, with its key.
+    pub fn secrets(&self) -> Vec<(String, &SecretRef)> {
+        let mut found = Vec::new();
+        for (name, source) in &self.sources {
+            if let SourceConfig::Gitlab(GitlabConfig { token: Some(token), .. }) = source {
+                found.push((format!("sources.{name}.token"), token));
+            }
+        }
+        for (name, secret) in &self.tracing.headers {
+            found.push((format!("tracing.headers.{name}"), secret));
+        }
+        for (job, NotifyConfig { ping, start, success, fail }) in &self.notify {
+            for (key, secret) in [("ping", ping), ("start", start), ("success", success), ("fail", fail)] {
+                found.extend(secret.iter().map(|secret| (format!("notify.{job}.{key}"), secret)));
+            }
+        }
+        found
+    }
+}
+
 /// `[database]`
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -70,7 +70,7 @@ pub struct NotifyConfig {
     /// Address of the check; `/start` and `/EXIT_CODE` are added to it. Pinged for every
     /// event that has no address of its own below.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<SecretRef>,
+    pub ping: Option<SecretRef>,
     /// Pinged when a run begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<SecretRef>,

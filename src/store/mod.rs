@@ -184,6 +184,11 @@ impl Store {
         &self.path
     }
 
+    /// How it was opened.
+    pub fn options(&self) -> OpenOptions {
+        self.options
+    }
+
     /// Binds all further writes to a held lock.
     pub fn set_fence(&self, fence: Option<Fence>) {
         *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = fence;

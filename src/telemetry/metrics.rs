@@ -20,9 +20,29 @@ pub use catalogue::{Kind, Metric};
 pub use reference::markdown;
 pub use samples::{Known, KnownGraph, Sample};
 
+use std::sync::OnceLock;
+
 use crate::clock;
+use crate::config::Config;
 use crate::error::Result;
 use crate::store::{Store, metrics, status};
+
+/// The jobs that the command line found. Set once by it: a step knows its own job only.
+static JOBS: OnceLock<Vec<KnownGraph>> = OnceLock::new();
+
+/// Remembers the jobs that are meant to run, for [`known`].
+pub fn remember_jobs(graphs: Vec<KnownGraph>) {
+    // Only tests run two commands in one process; the first one's jobs serve both.
+    drop(JOBS.set(graphs));
+}
+
+/// What is meant to be seen, as far as it is known inside a run.
+pub fn known(config: &Config) -> Known {
+    Known {
+        graphs: JOBS.get().cloned().unwrap_or_default(),
+        sources: config.sources.keys().cloned().collect(),
+    }
+}
 
 /// Reads the database and returns the exposition.
 ///

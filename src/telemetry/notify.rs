@@ -49,9 +49,9 @@ pub fn address(
         Event::End(0) => &config.success,
         Event::End(_) => &config.fail,
     };
-    let (mut url, is_own) = match (own, &config.url) {
+    let (mut url, is_own) = match (own, &config.ping) {
         (Some(own), _) => (read(own, &format!("notify.{job}.{}", event.name()), vars)?, true),
-        (None, Some(base)) => (read(base, &format!("notify.{job}.url"), vars)?, false),
+        (None, Some(base)) => (read(base, &format!("notify.{job}.ping"), vars)?, false),
         (None, None) => return Ok(None),
     };
     if !is_own {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_base_address_gets_the_event_and_an_own_address_stays_as_it_is() {
-        let config = NotifyConfig { url: secret("BASE"), fail: secret("FAIL"), ..NotifyConfig::default() };
+        let config = NotifyConfig { ping: secret("BASE"), fail: secret("FAIL"), ..NotifyConfig::default() };
         let at = |event| address(&config, "sync", event, "u-1", &vars).unwrap().unwrap().to_string();
         assert_eq!(at(Event::Start), "https://hc.example/ping/S3CR3T/start?rid=u-1");
         assert_eq!(at(Event::End(0)), "https://hc.example/ping/S3CR3T/0?rid=u-1&exit_code=0");
@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn an_address_that_is_none_is_not_quoted() {
-        let config = NotifyConfig { url: secret("BAD"), ..NotifyConfig::default() };
+        let config = NotifyConfig { ping: secret("BAD"), ..NotifyConfig::default() };
         let error = address(&config, "sync", Event::Start, "u", &vars).unwrap_err();
         assert!(!error.full_message().contains("S3CR3T"), "{error}");
-        assert!(error.full_message().contains("notify.sync.url"), "{error}");
+        assert!(error.full_message().contains("notify.sync.ping"), "{error}");
     }
 }

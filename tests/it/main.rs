@@ -31,6 +31,8 @@ mod export_world;
 mod gitlab_model;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
+/// `lore metrics` and what real servers make of it.
+mod metrics;
 /// `lore query` and `lore show` on the sample project.
 mod query;
 /// `--resume` and `--skip-if-fresh`.
@@ -43,3 +45,5 @@ mod support;
 mod sync;
 /// Layers, sizes, heads of the source files.
 mod tidy;
+/// Traces, log lines and pings of a run.
+mod traces;

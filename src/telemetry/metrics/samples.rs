@@ -189,7 +189,7 @@ fn graph_state(series: &mut Series, state: &GraphState) {
     for step in steps {
         series.time(Metric::StepDuration, &[graph, &step.step], Some(step.duration_ms));
         for (count, n) in &step.counts {
-            series.set(Metric::StepCount, &[count, graph, &step.step], *n);
+            series.set(Metric::StepItems, &[graph, count, &step.step], *n);
         }
     }
 }
