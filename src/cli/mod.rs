@@ -11,6 +11,7 @@ mod docs;
 mod graph_text;
 mod job_files;
 mod jobs;
+mod jobs_export;
 mod lock;
 mod metrics;
 mod observe;
