@@ -11,6 +11,8 @@
 mod config;
 /// The binary killed, stopped, contended.
 mod crash;
+/// What is in `deploy/`, and the tools that read it.
+mod deploy;
 /// The generated reference is up to date.
 mod docs;
 /// Documents of awkward texts.
