@@ -9,12 +9,20 @@ use std::time::{Duration, Instant};
 
 use super::binary::nap;
 
+/// Programs that cannot be installed everywhere: tests that need them may be skipped.
+const OPTIONAL: [&str; 2] = ["kubectl", "unshare"];
+
 /// Finds a program on the search path; says that the test is skipped when there is none.
+/// With `LORE_TEST_TOOLS=required` a missing program is a failure.
 pub fn find(program: &str) -> Option<PathBuf> {
     #[expect(clippy::disallowed_methods, reason = "tools are found as a shell finds them")]
-    let path = std::env::var("PATH").unwrap_or_default();
+    let (path, required) = (
+        std::env::var("PATH").unwrap_or_default(),
+        std::env::var("LORE_TEST_TOOLS").is_ok_and(|value| value == "required"),
+    );
     let found = std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file());
     if found.is_none() {
+        assert!(!required || OPTIONAL.contains(&program), "{program} is not installed");
         eprintln!("skipped: {program} is not installed");
     }
     found
