@@ -118,6 +118,17 @@ impl Observed {
     }
 }
 
+/// Counts a query that was answered; the one who asked has the answer already.
+pub(super) fn query(app: &App, store: &Store, mode: &str) {
+    if !app.config().is_ok_and(|config| config.metrics.queries) {
+        return;
+    }
+    let took = Duration::from_millis(app.elapsed_ms());
+    if let Err(error) = counters::count_query(store, mode, took) {
+        tracing::debug!("the query is not counted: {error}");
+    }
+}
+
 /// What fails here is logged and goes no further.
 fn warn(result: Result<()>) {
     if let Err(error) = result {

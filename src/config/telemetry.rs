@@ -26,11 +26,14 @@ pub struct MetricsConfig {
     /// never starts is noticed. Default: every job that has a schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Vec<String>>,
+    /// Whether `lore query` counts its queries and their duration in the database. Default
+    /// true; a database that cannot be written is queried all the same.
+    pub queries: bool,
 }
 
 impl Default for MetricsConfig {
     fn default() -> Self {
-        Self { textfile: None, push: None, push_group: "lore".to_owned(), jobs: None }
+        Self { textfile: None, push: None, push_group: "lore".to_owned(), jobs: None, queries: true }
     }
 }
 

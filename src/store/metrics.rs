@@ -12,8 +12,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use super::{ReadTx, Store, WriteTx};
+use rusqlite::TransactionBehavior;
+
+use super::{OpenOptions, ReadTx, Store, WriteTx};
 use crate::clock::Millis;
 use crate::error::Result;
 
@@ -42,11 +45,14 @@ pub enum Persisted {
     IntegrityChecked,
     /// When the last integrity check without findings ended, Unix seconds.
     IntegrityOk,
+    /// Queries by mode and by how long they took: see [`QUERY_BUCKETS`]. The bucket `sum`
+    /// holds their seconds.
+    QueryDuration,
 }
 
 impl Persisted {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Runs,
         Self::StepFailures,
         Self::StepRetries,
@@ -57,6 +63,7 @@ impl Persisted {
         Self::FencedWrites,
         Self::IntegrityChecked,
         Self::IntegrityOk,
+        Self::QueryDuration,
     ];
 
     /// Name of the metric, and of the rows.
@@ -72,6 +79,7 @@ impl Persisted {
             Self::FencedWrites => "lore_lock_fenced_writes_total",
             Self::IntegrityChecked => "lore_integrity_last_check_timestamp_seconds",
             Self::IntegrityOk => "lore_integrity_last_ok_timestamp_seconds",
+            Self::QueryDuration => "lore_query_duration_seconds",
         }
     }
 
@@ -83,10 +91,20 @@ impl Persisted {
             Self::StepRetries | Self::ItemsFailed => &["graph", "step"],
             Self::Requests => &["service", "status_class"],
             Self::RequestRetries | Self::RateLimitWait => &["service"],
+            Self::QueryDuration => &["bucket", "mode"],
             Self::FencedWrites | Self::IntegrityChecked | Self::IntegrityOk => &[],
         }
     }
 }
+
+/// Upper bounds of the buckets of query durations, seconds; what is longer is in `+Inf`.
+pub const QUERY_BUCKETS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+
+/// Name of the bucket of the queries that took longer than all bounds.
+pub const LAST_BUCKET: &str = "+Inf";
+
+/// Name of the row that sums durations up.
+pub const SUM: &str = "sum";
 
 /// A row of the table: which value, its labels in the order of [`Persisted::labels`], and
 /// what it stands at.
@@ -174,6 +192,30 @@ impl Pending {
 pub fn count_fenced(store: &Store) -> Result<()> {
     store.set_fence(None);
     store.write(|tx| add(tx, Persisted::FencedWrites, &[], 1.0))
+}
+
+/// Counts a query. It is no write of the lock's holder: it touches two counters and waits
+/// for nobody, so a query that meets a busy database is not counted.
+///
+/// # Errors
+/// SQLite's; a database that cannot be written is one.
+pub fn count_query(store: &Store, mode: &str, took: Duration) -> Result<()> {
+    let options = OpenOptions { busy_timeout: Duration::from_millis(20), ..store.options };
+    let mut connection = super::open::open_writer(&store.path, options)?;
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    {
+        let write = WriteTx { read: ReadTx { connection: &tx } };
+        let bucket = bucket_of(took.as_secs_f64());
+        add(&write, Persisted::QueryDuration, &[&bucket, mode], 1.0)?;
+        add(&write, Persisted::QueryDuration, &[SUM, mode], took.as_secs_f64())?;
+    }
+    tx.commit()?;
+    Ok(())
+}
+
+fn bucket_of(seconds: f64) -> String {
+    let bound = QUERY_BUCKETS.iter().find(|bound| seconds <= **bound);
+    bound.map_or_else(|| LAST_BUCKET.to_owned(), f64::to_string)
 }
 
 /// Notes that an integrity check ended, and whether it found nothing.

@@ -147,6 +147,30 @@ fn metrics_are_read_while_a_run_holds_the_lock_and_the_exporter_never_takes_it()
 }
 
 #[test]
+fn queries_are_counted_and_a_database_that_cannot_be_written_is_queried_all_the_same() {
+    let mut bench = Bench::demo();
+    for _ in 0..3 {
+        bench.lore(["query", "session", "--json"]).data();
+    }
+    let counted = |bench: &Bench| -> f64 {
+        let all = metrics(bench);
+        all.iter()
+            .filter(|(name, _)| name.starts_with("lore_query_duration_seconds_count"))
+            .map(|(_, n)| n)
+            .sum()
+    };
+    assert!((counted(&bench) - 3.0).abs() < 1e-9);
+    bench.var("LORE__METRICS__QUERIES", "false");
+    bench.lore(["query", "session", "--json"]).data();
+    assert!((counted(&bench) - 3.0).abs() < 1e-9);
+    bench.var("LORE__METRICS__QUERIES", "true");
+    let holder = crate::support::dump::open(&bench.database());
+    holder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    bench.lore(["query", "session", "--json"]).data();
+    assert!((counted(&bench) - 3.0).abs() < 1e-9, "a writer is not waited for");
+}
+
+#[test]
 fn promtool_finds_nothing_to_say() {
     let Some(promtool) = find("promtool") else { return };
     let bench = used();

@@ -10,6 +10,8 @@ pub enum Kind {
     Gauge,
     /// Only rises.
     Counter,
+    /// Counts by size.
+    Histogram,
 }
 
 /// A metric.
@@ -55,6 +57,7 @@ pub enum Metric {
     IntegrityFindings,
     IntegrityChecked,
     IntegrityOk,
+    QueryDuration,
 }
 
 impl Metric {
@@ -99,6 +102,7 @@ impl Metric {
         Self::IntegrityFindings,
         Self::IntegrityChecked,
         Self::IntegrityOk,
+        Self::QueryDuration,
     ];
 
     /// Name, as Prometheus shows it.
@@ -143,12 +147,17 @@ impl Metric {
             Self::IntegrityFindings => "lore_integrity_findings",
             Self::IntegrityChecked => Persisted::IntegrityChecked.name(),
             Self::IntegrityOk => Persisted::IntegrityOk.name(),
+            Self::QueryDuration => Persisted::QueryDuration.name(),
         }
     }
 
-    /// Kind: by the name, as Prometheus' rules for names have it.
+    /// Kind: of all but histograms by the name, as Prometheus' rules for names have it.
     pub fn kind(self) -> Kind {
-        if self.name().ends_with("_total") { Kind::Counter } else { Kind::Gauge }
+        match self {
+            Self::QueryDuration => Kind::Histogram,
+            _ if self.name().ends_with("_total") => Kind::Counter,
+            _ => Kind::Gauge,
+        }
     }
 
     /// Names of its labels. Never `job` or `instance`, which belong to the scraper.
@@ -192,6 +201,7 @@ impl Metric {
             Self::IntegrityFindings => &["check"],
             Self::IntegrityChecked => Persisted::IntegrityChecked.labels(),
             Self::IntegrityOk => Persisted::IntegrityOk.labels(),
+            Self::QueryDuration => &["mode"],
         }
     }
 
@@ -257,6 +267,7 @@ impl Metric {
             }
             Self::IntegrityChecked => "When the last integrity check ended; 0 when none has.",
             Self::IntegrityOk => "When the last integrity check without findings ended; 0 when none has.",
+            Self::QueryDuration => "How long queries took, from the request to the answer.",
         }
     }
 
@@ -273,6 +284,7 @@ impl Metric {
             Persisted::FencedWrites => Self::LockFencedWrites,
             Persisted::IntegrityChecked => Self::IntegrityChecked,
             Persisted::IntegrityOk => Self::IntegrityOk,
+            Persisted::QueryDuration => Self::QueryDuration,
         }
     }
 }
@@ -283,6 +295,7 @@ pub(super) const LABELS: &[(&str, &str)] = &[
     ("commit", "commit that the binary was built from, `unknown` when the build did not say"),
     ("graph", "name of a job"),
     ("item", "name of a count in the step's report, such as `issues_changed`"),
+    ("mode", "`hybrid`, `lexical`, `semantic`: how a query was answered in the end"),
     ("outcome", "`succeeded`, `failed`, `interrupted`, `cancelled`, `abandoned`"),
     ("queue", "`dirty_sources`, `pending_discussion_fetches`"),
     ("reason", "code of an error kind (see `lore --help`), or `TIMED_OUT`"),

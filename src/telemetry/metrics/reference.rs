@@ -15,6 +15,7 @@ pub fn markdown() -> String {
         let kind = match metric.kind() {
             Kind::Gauge => "gauge",
             Kind::Counter => "counter",
+            Kind::Histogram => "histogram",
         };
         let labels: Vec<String> = metric.labels().iter().map(|label| format!("`{label}`")).collect();
         text.push_str(&format!(

@@ -10,7 +10,9 @@ use crate::clock::Millis;
 use crate::error::ErrorKind;
 use crate::store::SCHEMA_VERSION;
 use crate::store::integrity::CHECKS;
-use crate::store::metrics::{GraphState, Persisted, Snapshot, seconds};
+use crate::store::metrics::{
+    GraphState, LAST_BUCKET, Persisted, PersistedValue, QUERY_BUCKETS, SUM, Snapshot, seconds,
+};
 use crate::store::queues::QUEUES;
 use crate::store::runs::{RunState, TIMED_OUT};
 use crate::store::status::FileSizes;
@@ -23,7 +25,27 @@ pub struct Sample {
     /// Values of its labels, in the order of [`Metric::labels`].
     pub labels: Vec<String>,
     /// What it stands at.
-    pub value: f64,
+    pub value: Value,
+}
+
+/// What a series stands at.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// One number.
+    Number(f64),
+    /// Counts by size.
+    Histogram(Buckets),
+}
+
+/// Counts by size.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Buckets {
+    /// How many are not above each of [`QUERY_BUCKETS`].
+    pub cumulative: Vec<u64>,
+    /// How many there are.
+    pub count: u64,
+    /// Their sum.
+    pub sum: f64,
 }
 
 /// What exists although the database may not know it yet.
@@ -48,6 +70,8 @@ pub struct KnownGraph {
 
 /// Types of documents.
 const TYPES: [&str; 3] = ["issue", "merge_request", "discussion"];
+/// How a query is answered.
+const MODES: [&str; 3] = ["hybrid", "lexical", "semantic"];
 /// Services that requests are sent to.
 const SERVICES: [&str; 1] = ["gitlab"];
 /// Classes of answers.
@@ -75,7 +99,10 @@ impl Series {
     }
 
     fn finish(self) -> Vec<Sample> {
-        self.0.into_iter().map(|((metric, labels), value)| Sample { metric, labels, value }).collect()
+        self.0
+            .into_iter()
+            .map(|((metric, labels), value)| Sample { metric, labels, value: Value::Number(value) })
+            .collect()
     }
 }
 
@@ -101,11 +128,33 @@ pub fn of(snapshot: &Snapshot, sizes: FileSizes, known: &Known) -> Vec<Sample> {
     lock(&mut series, snapshot);
     integrity(&mut series, snapshot);
     defaults(&mut series);
-    for value in &snapshot.persisted {
+    for value in snapshot.persisted.iter().filter(|value| value.which != Persisted::QueryDuration) {
         let labels: Vec<&str> = value.labels.iter().map(String::as_str).collect();
         series.set(Metric::of(value.which), &labels, value.value);
     }
-    series.finish()
+    let mut samples = series.finish();
+    samples.extend(MODES.map(|mode| query_duration(snapshot, mode)));
+    samples
+}
+
+/// How long the queries of a mode took, its buckets added up.
+fn query_duration(snapshot: &Snapshot, mode: &str) -> Sample {
+    let kept = |bucket: &str| {
+        let own = |value: &&PersistedValue| {
+            value.which == Persisted::QueryDuration && value.labels == [bucket, mode]
+        };
+        snapshot.persisted.iter().find(own).map_or(0.0, |value| value.value)
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count, not below 0")]
+    let count = |bucket: &str| kept(bucket) as u64;
+    let mut buckets = Buckets { sum: kept(SUM), ..Buckets::default() };
+    for bound in QUERY_BUCKETS {
+        buckets.count += count(&bound.to_string());
+        buckets.cumulative.push(buckets.count);
+    }
+    buckets.count += count(LAST_BUCKET);
+    let labels = vec![mode.to_owned()];
+    Sample { metric: Metric::QueryDuration, labels, value: Value::Histogram(buckets) }
 }
 
 fn build_info(series: &mut Series) {

@@ -128,3 +128,26 @@ fn a_textfile_is_replaced_whole_and_readable_by_others() {
     let error = textfile::write(&dir.path().join("no/such/lore.prom"), "a 1\n").unwrap_err();
     assert!(error.to_string().contains("lore.prom"), "{error}");
 }
+
+#[test]
+fn query_durations_are_a_histogram_that_only_grows() {
+    use std::time::Duration;
+    let (_dir, store) = store();
+    for ms in [1, 5, 30, 7_000] {
+        crate::store::metrics::count_query(&store, "hybrid", Duration::from_millis(ms)).unwrap();
+    }
+    let text = text(store, &Known::default());
+    for line in [
+        "# TYPE lore_query_duration_seconds histogram",
+        "lore_query_duration_seconds_bucket{mode=\"hybrid\",le=\"0.005\"} 2",
+        "lore_query_duration_seconds_bucket{mode=\"hybrid\",le=\"0.025\"} 2",
+        "lore_query_duration_seconds_bucket{mode=\"hybrid\",le=\"0.05\"} 3",
+        "lore_query_duration_seconds_bucket{mode=\"hybrid\",le=\"5\"} 3",
+        "lore_query_duration_seconds_bucket{mode=\"hybrid\",le=\"+Inf\"} 4",
+        "lore_query_duration_seconds_sum{mode=\"hybrid\"} 7.036",
+        "lore_query_duration_seconds_count{mode=\"hybrid\"} 4",
+        "lore_query_duration_seconds_count{mode=\"lexical\"} 0",
+    ] {
+        assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
+    }
+}
