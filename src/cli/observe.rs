@@ -44,7 +44,10 @@ impl Observed {
     }
 
     fn start(&mut self, app: &App) -> Result<()> {
-        metrics::remember_jobs(known(app)?.graphs);
+        match known(app) {
+            Ok(known) => metrics::remember_jobs(known.graphs),
+            Err(error) => warn(Err(error)),
+        }
         let config = app.config()?;
         let vars = |name: &str| app.var(name);
         if config.metrics.push.is_some() || config.notify.contains_key(&self.job) {

@@ -182,7 +182,7 @@ pub struct AttemptEnd<'a> {
 }
 
 /// Reason of a step failure that ran out of its time, beside the codes of
-/// [`ErrorKind`](crate::error::ErrorKind).
+/// [`ErrorKind`].
 pub const TIMED_OUT: &str = "TIMED_OUT";
 
 /// Inserts the row of a run that begins; returns its number.

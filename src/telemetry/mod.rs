@@ -27,7 +27,7 @@ pub enum LogForm {
 ///
 /// A second call changes nothing: the first one wins.
 pub fn start_logging(form: LogForm, level: &str) {
-    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_new(with_quiet_exporters(level)).unwrap_or_else(|_| EnvFilter::new("info"));
     let lines: Box<dyn tracing_subscriber::Layer<_> + Send + Sync> = match form {
         LogForm::Human => tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
@@ -42,4 +42,13 @@ pub fn start_logging(form: LogForm, level: &str) {
     if subscriber.try_init().is_err() {
         tracing::debug!("logging was started before");
     }
+}
+
+/// The exporters tell of every start and stop at `info`: only what they fail at is of use.
+fn with_quiet_exporters(level: &str) -> String {
+    if !matches!(level, "warn" | "info" | "info,lore=debug") {
+        return level.to_owned();
+    }
+    let targets = ["opentelemetry", "opentelemetry_sdk", "opentelemetry_otlp", "opentelemetry_prometheus"];
+    targets.iter().fold(level.to_owned(), |filter, target| format!("{filter},{target}=warn"))
 }

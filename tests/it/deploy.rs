@@ -322,6 +322,7 @@ fn expressions(dashboard: &serde_json::Value) -> Vec<String> {
 #[test]
 fn dashboards_are_well_formed() {
     let mut uids = BTreeSet::new();
+    let variables = regex::Regex::new(r"\$\{?([a-z]+)\}?").unwrap();
     for (name, dashboard) in dashboards() {
         assert!(uids.insert(dashboard["uid"].as_str().unwrap().to_owned()), "{name}");
         let panels = dashboard["panels"].as_array().unwrap();
@@ -345,7 +346,7 @@ fn dashboards_are_well_formed() {
             assert!(!panel["targets"].as_array().unwrap().is_empty(), "{name}: {title} asks nothing");
         }
         let text = dashboard.to_string();
-        for variable in regex::Regex::new(r"\$\{?([a-z]+)\}?").unwrap().captures_iter(&text) {
+        for variable in variables.captures_iter(&text) {
             let known = dashboard["templating"]["list"].as_array().unwrap();
             assert!(known.iter().any(|known| known["name"] == variable[1]), "{name}: ${}", &variable[1]);
         }

@@ -238,6 +238,7 @@ fn json_log_lines_carry_run_job_step_attempt_and_trace() {
         output.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let run: Vec<&serde_json::Value> = lines.iter().filter(|line| line["job"] == "demo").collect();
     assert!(run.len() >= 7, "{lines:#?}");
+    assert!(lines.iter().all(|line| line["target"].as_str().unwrap().starts_with("lore")), "{lines:#?}");
     for line in &run {
         assert_eq!(line["run_id"], 1, "{line}");
         assert_eq!(line["trace_id"].as_str().unwrap().len(), 32, "{line}");
