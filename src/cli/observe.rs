@@ -20,6 +20,8 @@ pub(super) struct Observed {
     job: String,
     traces: Option<Traces>,
     runtime: Option<tokio::runtime::Runtime>,
+    /// The first ping under way: the last one must not overtake it.
+    start_ping: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Observed {
@@ -33,7 +35,7 @@ impl Observed {
             }
         };
         crate::telemetry::set_trace_id(Some(traces::trace_id(&uuid)));
-        let mut observed = Self { uuid, job: job.to_owned(), traces: None, runtime: None };
+        let mut observed = Self { uuid, job: job.to_owned(), traces: None, runtime: None, start_ping: None };
         if let Err(error) = observed.start(app) {
             tracing::warn!(
                 error.code = error.kind().code(),
@@ -60,13 +62,13 @@ impl Observed {
             && let Some(url) = notify::address(notify, &self.job, Event::Start, &self.uuid, &vars)?
         {
             let text = format!("job {} begins", self.job);
-            runtime.spawn(async move { warn(notify::ping(url, text).await) });
+            self.start_ping = Some(runtime.spawn(async move { warn(notify::ping(url, text).await) }));
         }
         Ok(())
     }
 
     /// Ends: everything is told, at most for [`MAX_WAIT`] and the time of the traces.
-    pub(super) fn end(self, app: &App, store: &Store, error: Option<&Error>) {
+    pub(super) fn end(mut self, app: &App, store: &Store, error: Option<&Error>) {
         if error.is_some_and(|error| error.kind() == ErrorKind::Fenced) {
             warn(counters::count_fenced(store));
         }
@@ -80,7 +82,7 @@ impl Observed {
         }
     }
 
-    fn tell(&self, app: &App, code: u8) -> Result<()> {
+    fn tell(&mut self, app: &App, code: u8) -> Result<()> {
         let config = app.config()?;
         let vars = |name: &str| app.var(name);
         let wanted = config.metrics.textfile.is_some() || config.metrics.push.is_some();
@@ -103,7 +105,13 @@ impl Observed {
             None
         });
         let said = format!("job {} ended with exit code {code}", self.job);
+        let start_ping = self.start_ping.take();
         let pinging = async {
+            if let Some(start_ping) = start_ping
+                && let Err(error) = start_ping.await
+            {
+                tracing::debug!("the first ping: {error}");
+            }
             if let Some(url) = ping {
                 warn(notify::ping(url, said).await);
             }

@@ -251,6 +251,7 @@ fn example(key: &str, kind: Option<&'static str>) -> Option<&'static str> {
         (_, "projects") => "[\"group/project\"]",
         (_, "project") => "\"group/project\"",
         (_, "web_url") => "\"https://gitlab.example.com/group/project\"",
+        (_, "dims") => "768",
         (_, "textfile") => "\"/var/lib/node_exporter/lore.prom\"",
         (_, "push") => "\"http://pushgateway:9091\"",
         (_, "endpoint") => "\"http://otel-collector:4318\"",

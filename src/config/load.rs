@@ -265,6 +265,7 @@ impl Reader {
     fn secrets(&mut self) {
         let mut paths: Vec<String> =
             self.source_names().into_iter().map(|name| format!("sources.{name}.token")).collect();
+        paths.push("embedding.token".to_owned());
         paths.extend(
             self.keys_below("tracing.headers").into_iter().map(|name| format!("tracing.headers.{name}")),
         );

@@ -62,6 +62,7 @@ impl Config {
                 found.push((format!("sources.{name}.token"), token));
             }
         }
+        found.extend(self.embedding.token.iter().map(|token| ("embedding.token".to_owned(), token)));
         for (name, secret) in &self.tracing.headers {
             found.push((format!("tracing.headers.{name}"), secret));
         }

@@ -429,7 +429,7 @@ impl World {
         bench.write(
             "lore.toml",
             &format!(
-                "[metrics]\njobs = [\"sync\", \"maintain\"]\n[sources.main]\nkind = \"gitlab\"\nurl = {:?}\ntoken = {{ env = \"GITLAB_TOKEN\" }}\n\
+                "[metrics]\njobs = [\"sync\", \"maintain\", \"vectors\"]\n[embedding]\nprovider = \"ollama\"\nurl = \"http://127.0.0.1:1\"\n[sources.main]\nkind = \"gitlab\"\nurl = {:?}\ntoken = {{ env = \"GITLAB_TOKEN\" }}\n\
                  projects = [\"group/project\"]\nrequests_per_second = 100000.0\nretries = 0\nretry_wait = \"1ms\"\n",
                 gitlab.url()
             ),
@@ -442,6 +442,10 @@ impl World {
             bench.write(&format!("jobs/{job}.toml"), &text);
         }
         bench.write("jobs/check.toml", "[steps.integrity-check]\n");
+        bench.write(
+            "jobs/vectors.toml",
+            "[defaults]\nretry = { max_attempts = 1 }\n[steps.embed]\nallow_failure = true\n",
+        );
         bench.var("GITLAB_TOKEN", "test-token");
         for job in ["sync", "maintain", "check"] {
             bench.lore(["run", job, "--quiet"]).ok();
@@ -543,6 +547,17 @@ fn every_kind_of_broken_run_raises_exactly_its_alert() {
         &world.exposition(),
         20,
         &["LoreCredentialsRejected"],
+    ));
+
+    let world = World::new();
+    let before = world.exposition();
+    world.bench.lore(["run", "vectors", "--quiet"]).ok();
+    groups.push(group(
+        "the embedder is down",
+        &before,
+        &world.exposition(),
+        20,
+        &["LoreEmbedderUnavailable"],
     ));
 
     let world = World::new();

@@ -6,6 +6,7 @@ use super::{PersistedValue, persisted};
 use crate::clock::Millis;
 use crate::error::Result;
 use crate::store::ReadTx;
+use crate::store::embeddings::{self, Coverage};
 use crate::store::lock::{self, LockState};
 use crate::store::queues::{self, QueueDepth};
 
@@ -18,6 +19,8 @@ pub struct Snapshot {
     pub documents_truncated: i64,
     /// Rows of the full-text index.
     pub fts_rows: i64,
+    /// How much is embedded.
+    pub coverage: Coverage,
     /// How each queue stands.
     pub queues: Vec<QueueDepth>,
     /// Streams that keep failing, by source.
@@ -75,6 +78,7 @@ pub fn snapshot(tx: &ReadTx<'_>, now: Millis) -> Result<Snapshot> {
         documents: pairs(tx, "SELECT source_type, count(*) FROM documents GROUP BY source_type")?,
         documents_truncated: count(tx, "SELECT count(*) FROM documents WHERE is_truncated = 1")?,
         fts_rows: count(tx, "SELECT count(*) FROM documents_fts_docsize")?,
+        coverage: embeddings::coverage(tx)?,
         queues: queues::depths(tx, now)?,
         streams_failing: pairs(
             tx,

@@ -25,6 +25,9 @@ pub enum Metric {
     Documents,
     DocumentsTruncated,
     FtsRows,
+    Embeddings,
+    EmbeddingChunks,
+    EmbeddingQuarantined,
     QueueDepth,
     QueueReady,
     QueueFailing,
@@ -70,6 +73,9 @@ impl Metric {
         Self::Documents,
         Self::DocumentsTruncated,
         Self::FtsRows,
+        Self::Embeddings,
+        Self::EmbeddingChunks,
+        Self::EmbeddingQuarantined,
         Self::QueueDepth,
         Self::QueueReady,
         Self::QueueFailing,
@@ -115,6 +121,9 @@ impl Metric {
             Self::Documents => "lore_documents",
             Self::DocumentsTruncated => "lore_documents_truncated",
             Self::FtsRows => "lore_fts_rows",
+            Self::Embeddings => "lore_embeddings",
+            Self::EmbeddingChunks => "lore_embedding_chunks",
+            Self::EmbeddingQuarantined => "lore_embedding_chunks_quarantined",
             Self::QueueDepth => "lore_queue_depth",
             Self::QueueReady => "lore_queue_ready",
             Self::QueueFailing => "lore_queue_failing",
@@ -169,12 +178,15 @@ impl Metric {
             | Self::DatabaseWal
             | Self::DocumentsTruncated
             | Self::FtsRows
+            | Self::EmbeddingChunks
+            | Self::EmbeddingQuarantined
             | Self::LockHeld
             | Self::LockAcquired
             | Self::LockHeartbeat
             | Self::LockLease
             | Self::LockTakeovers => &[],
             Self::Documents => &["type"],
+            Self::Embeddings => &["state"],
             Self::QueueDepth
             | Self::QueueReady
             | Self::QueueFailing
@@ -219,6 +231,13 @@ impl Metric {
             Self::Documents => "Documents by type.",
             Self::DocumentsTruncated => "Documents that were cut at the length limit.",
             Self::FtsRows => "Rows of the full-text index; equals the documents.",
+            Self::Embeddings => {
+                "Documents by the state of their vectors, of the index that queries are answered from."
+            }
+            Self::EmbeddingChunks => "Vectors of the index that queries are answered from.",
+            Self::EmbeddingQuarantined => {
+                "Passages that failed too often and are left alone until --retry-failed."
+            }
             Self::QueueDepth => "Entries of a queue, whatever their state.",
             Self::QueueReady => "Entries of a queue that may be processed now.",
             Self::QueueFailing => "Entries of a queue whose last attempt failed.",
@@ -302,6 +321,7 @@ pub(super) const LABELS: &[(&str, &str)] = &[
     ("schema", "version of the database schema"),
     ("service", "`gitlab`"),
     ("source", "name of a source of the configuration"),
+    ("state", "`embedded`, `pending` (new or changed), `failed` (a passage could not be embedded)"),
     ("status_class", "`2xx`, `3xx`, `4xx`, `5xx`, `none`"),
     ("step", "name of a step of the job"),
     ("type", "`issue`, `merge_request`, `discussion`"),

@@ -172,6 +172,12 @@ fn documents(series: &mut Series, snapshot: &Snapshot) {
     }
     series.count(Metric::DocumentsTruncated, &[], snapshot.documents_truncated);
     series.count(Metric::FtsRows, &[], snapshot.fts_rows);
+    let coverage = &snapshot.coverage;
+    series.count(Metric::Embeddings, &["embedded"], coverage.embedded);
+    series.count(Metric::Embeddings, &["pending"], coverage.pending);
+    series.count(Metric::Embeddings, &["failed"], coverage.failed);
+    series.count(Metric::EmbeddingChunks, &[], coverage.chunks);
+    series.count(Metric::EmbeddingQuarantined, &[], coverage.quarantined);
 }
 
 fn queues(series: &mut Series, snapshot: &Snapshot) {
