@@ -246,7 +246,6 @@ fn example(key: &str, kind: Option<&'static str>) -> Option<&'static str> {
         (Some("gitlab"), "url") => "\"https://gitlab.example.com\"",
         (_, "url") => "\"http://localhost:11434\"",
         (_, "model") => "\"nomic-embed-text\"",
-        (_, "dims") => "768",
         (_, "token") => "{ env = \"GITLAB_TOKEN\" }",
         (_, "projects") => "[\"group/project\"]",
         (_, "project") => "\"group/project\"",
