@@ -256,7 +256,6 @@ CREATE TABLE documents (
 CREATE INDEX idx_documents_filter ON documents(project_id, source_type, state, is_draft, is_confidential, is_internal, updated_at, created_at, author_username, item_type, item_id);
 CREATE INDEX idx_documents_author ON documents(author_username);
 CREATE INDEX idx_documents_updated ON documents(updated_at);
-CREATE INDEX idx_documents_truncated ON documents(id) WHERE is_truncated = 1; -- counting them must not read every row
 CREATE INDEX idx_documents_created ON documents(created_at);
 CREATE INDEX idx_documents_item ON documents(item_type, item_id, source_type);
 CREATE INDEX idx_documents_milestone ON documents(milestone_title) WHERE milestone_title IS NOT NULL;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::App;
 use super::metrics::{known, opener};
+use crate::engine::run::RunReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Store, metrics as counters, runs};
 use crate::telemetry::metrics::{self, push, textfile};
@@ -126,6 +127,33 @@ impl Observed {
             tracing::warn!("pings or metrics were not delivered in time");
         }
         Ok(())
+    }
+}
+
+/// The span of a run: the root of its trace, and on each of its log lines.
+pub(super) fn run_span(run_id: i64, job: &str) -> tracing::Span {
+    tracing::info_span!(
+        "run",
+        run_id,
+        job = %job,
+        state = tracing::field::Empty,
+        error.code = tracing::field::Empty,
+        otel.status_code = tracing::field::Empty,
+    )
+}
+
+/// Says in the trace how the run ended.
+pub(super) fn record(span: &tracing::Span, ran: &Result<RunReport>) {
+    let error = match ran {
+        Ok(report) => {
+            span.record("state", report.state.as_str());
+            report.error.as_ref()
+        }
+        Err(error) => Some(error),
+    };
+    if let Some(error) = error {
+        span.record("error.code", error.kind().code());
+        span.record("otel.status_code", "ERROR");
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::App;
 use super::args::LogFormat;
-use super::observe::Observed;
+use super::observe::{self, Observed};
 use crate::clock;
 use crate::config::LockConfig;
 use crate::duration::duration_text as duration;
@@ -273,14 +273,7 @@ fn work(
     cancel: &Cancel,
 ) -> Result<RunReport> {
     let config = app.config()?;
-    let span = tracing::info_span!(
-        "run",
-        run_id = taken.run_id,
-        job = %plan.job.name,
-        state = tracing::field::Empty,
-        error.code = tracing::field::Empty,
-        otel.status_code = tracing::field::Empty,
-    );
+    let span = observe::run_span(taken.run_id, &plan.job.name);
     let _in_run = span.enter();
     let (machinery, ran) = match Machinery::start(store, config.lock, taken, cancel) {
         Ok(machinery) => {
@@ -300,7 +293,7 @@ fn work(
         }
         Err(error) => (None, Err(error)),
     };
-    record(&span, &ran);
+    observe::record(&span, &ran);
     let closed = close(store, taken.run_id, ran);
     fault::point("before-release");
     let runtime = machinery.map(|Machinery { mut heartbeat, runtime }| {
@@ -331,21 +324,6 @@ fn run_steps(env: &RunEnv<'_>, plan: &RunPlan<'_>, taken: &Taken) -> Result<RunR
         tracing::info!(entries = n, "entries that failed are ready again");
     }
     run::run(env, plan, taken.run_id)
-}
-
-/// Says in the trace how the run ended.
-fn record(span: &tracing::Span, ran: &Result<RunReport>) {
-    let error = match ran {
-        Ok(report) => {
-            span.record("state", report.state.as_str());
-            report.error.as_ref()
-        }
-        Err(error) => Some(error),
-    };
-    if let Some(error) = error {
-        span.record("error.code", error.kind().code());
-        span.record("otel.status_code", "ERROR");
-    }
 }
 
 /// Writes how the run ended. A run that lost the lock writes nothing: whoever takes the lock
