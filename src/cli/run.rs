@@ -236,11 +236,7 @@ pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnsw
     let observed = Observed::begin(app, &store, &job.name, taken.run_id);
     let ended =
         work(app, &store, &plan, &taken, options, &cancel).map(|report| end(job, flags, &taken, report));
-    let error = match &ended {
-        Ok((_, error)) => error.as_ref(),
-        Err(error) => Some(error),
-    };
-    observed.end(app, &store, error);
+    observed.end(app, &store, ended.as_ref().map_or_else(Some, |(_, error)| error.as_ref()));
     ended
 }
 
