@@ -23,9 +23,9 @@ demo:
     cargo run --release -- run demo
     cargo run --release -- query "session expires too early"
 
-# Writes the generated reference again (docs/).
+# Writes the generated files again: docs/, and what carries schedules in deploy/.
 gen:
-    UPDATE_DOCS=1 cargo test --locked --test it docs
+    UPDATE_DOCS=1 cargo test --locked --test it -- docs manifests_with_schedules
 
 # Benchmarks: rates and latencies, release build.
 bench:
@@ -34,5 +34,5 @@ bench:
 # An empty migration with the next number.
 migration NAME:
     @next=$(printf '%04d' $(( $(ls migrations | tail -1 | cut -c1-4 | sed 's/^0*//') + 1 ))); \
-      echo "-- {{NAME}}" > migrations/${next}_{{NAME}}.sql; \
-      echo "migrations/${next}_{{NAME}}.sql: now add its line to MIGRATIONS in src/store/open.rs"
+      echo "-- {{ NAME }}" > migrations/${next}_{{ NAME }}.sql; \
+      echo "migrations/${next}_{{ NAME }}.sql: now add its line to MIGRATIONS in src/store/open.rs"

@@ -126,7 +126,7 @@ impl App {
         })
     }
 
-    fn open_options(&self) -> Result<OpenOptions> {
+    pub(super) fn open_options(&self) -> Result<OpenOptions> {
         let database = &self.config()?.database;
         Ok(OpenOptions { allow_network_fs: database.allow_network_fs, busy_timeout: database.busy_timeout })
     }

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use super::app::{App, Globals, write_error};
-use super::{World, completions, config, docs, jobs, lock, query, run, runs, shortcuts, show, status};
+use super::{
+    World, completions, config, docs, jobs, lock, metrics, query, run, runs, shortcuts, show, status,
+};
 
 use crate::error::{ErrorKind, Result};
 use crate::telemetry::{self, LogForm};
@@ -130,6 +132,11 @@ enum Command {
     /// Write the generated reference (docs/) into a directory
     #[command(hide = true)]
     Docs(docs::DocsArgs),
+    /// Print metrics for Prometheus, or write, push or serve them
+    #[command(
+        after_help = "Examples:\n  lore metrics\n  lore metrics --textfile /var/lib/node_exporter/lore.prom\n  lore metrics --push http://pushgateway:9091\n  lore metrics --listen 0.0.0.0:9469"
+    )]
+    Metrics(metrics::MetricsArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  lore completions bash > /etc/bash_completion.d/lore")]
     Completions(completions::CompletionsArgs),
@@ -151,6 +158,7 @@ fn run_command(command: &Command, app: &mut App) -> Result<()> {
         Command::Lock(args) => lock::run(args, app),
         Command::Config(args) => config::run(args, app),
         Command::Docs(args) => docs::run(args, app),
+        Command::Metrics(args) => metrics::run(args, app),
         Command::Completions(args) => completions::completions(args, app),
         Command::Man => completions::man(app),
     }
@@ -197,7 +205,10 @@ fn start_logging(world: &World, globals: &Globals, command: &Command, verbose: u
         LogFormat::Human => LogForm::Human,
         LogFormat::Json => LogForm::Json,
     };
-    let runs = matches!(command, Command::Run(_) | Command::Sync(_) | Command::GenerateDocs(_));
+    let runs = matches!(
+        command,
+        Command::Metrics(_) | Command::Run(_) | Command::Sync(_) | Command::GenerateDocs(_)
+    );
     let quiet_by_default = !runs || (world.err_is_terminal && form == LogForm::Human);
     let level = match (globals.quiet, verbose) {
         (true, _) => "error",

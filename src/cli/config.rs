@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::jobs::inline_toml;
 use super::{App, reference};
-use crate::config::{Config, SourceConfig};
+use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result, io_error};
 use crate::secret::SecretRef;
 
@@ -155,10 +155,7 @@ struct CheckedSecret {
 fn check(app: &mut App) -> Result<()> {
     let loaded = app.loaded()?;
     let mut secrets = Vec::new();
-    for (name, source) in &loaded.config.sources {
-        let SourceConfig::Gitlab(gitlab) = source else { continue };
-        let Some(reference) = &gitlab.token else { continue };
-        let key = format!("sources.{name}.token");
+    for (key, reference) in loaded.config.secrets() {
         let problem = reference.read(&key, |name| app.var(name)).err().map(|error| {
             let origin =
                 loaded.origins.iter().find(|(path, _)| path.starts_with(&key)).map(|(_, at)| at.as_str());

@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::job_files::{self, count};
-use super::{App, graph_text};
+use super::{App, graph_text, jobs_export};
 use crate::diagnostic::Diagnostic;
 use crate::duration::duration_text;
 use crate::error::{Error, Result};
@@ -41,6 +41,11 @@ enum JobsCommand {
         after_help = "Examples:\n  lore jobs graph sync\n  lore jobs graph sync --format mermaid\n  lore jobs graph sync --format dot | dot -Tsvg > sync.svg"
     )]
     Graph(GraphArgs),
+    /// Write what makes a scheduler start the jobs: CronJobs, timers, pipelines
+    #[command(
+        after_help = "Examples:\n  lore jobs export --format kubernetes | kubectl apply -f -\n  lore jobs export --format systemd --output /etc/systemd/system --time-zone Europe/Dublin\n  lore jobs export sync --format gitlab-ci > .gitlab-ci.yml"
+    )]
+    Export(jobs_export::ExportArgs),
     /// Print the JSON Schema of job files, for editors and CI
     #[command(
         after_help = "Examples:\n  lore jobs schema > jobs.schema.json\n  # first line of a job file, for editors:\n  #:schema ./jobs.schema.json"
@@ -95,6 +100,7 @@ pub fn run(args: &JobsArgs, app: &mut App) -> Result<()> {
         JobsCommand::Show(args) => show(args, app),
         JobsCommand::Check(args) => check(args, app),
         JobsCommand::Graph(args) => graph_text::show(&find(app, &args.job, &[])?, args.format, app),
+        JobsCommand::Export(args) => jobs_export::run(args, app),
         JobsCommand::Schema => {
             let schema = schema::json_schema(crate::steps::ALL);
             let text = pretty(&schema)?;

@@ -261,5 +261,7 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
             drop(writeln!(app.world.err, "warning: {}", search::snippet::printable(warning)));
         }
     }
-    app.reply_with_meta(&data, meta, |out| human::write(out, &request, &answer, highlight, args.explain))
+    app.reply_with_meta(&data, meta, |out| human::write(out, &request, &answer, highlight, args.explain))?;
+    super::observe::query(app, &store, answer.mode.as_str());
+    Ok(())
 }

@@ -21,6 +21,7 @@ pub(super) fn files(kinds: &[StepDef]) -> Vec<(&'static str, String)> {
         ("jobs.schema.json", json(&schema::json_schema(kinds))),
         ("config.md", config_page()),
         ("config.schema.json", json(&config::schema())),
+        ("metrics.md", crate::telemetry::metrics::markdown()),
     ]
 }
 
@@ -245,11 +246,17 @@ fn example(key: &str, kind: Option<&'static str>) -> Option<&'static str> {
         (Some("gitlab"), "url") => "\"https://gitlab.example.com\"",
         (_, "url") => "\"http://localhost:11434\"",
         (_, "model") => "\"nomic-embed-text\"",
-        (_, "dims") => "768",
         (_, "token") => "{ env = \"GITLAB_TOKEN\" }",
         (_, "projects") => "[\"group/project\"]",
         (_, "project") => "\"group/project\"",
         (_, "web_url") => "\"https://gitlab.example.com/group/project\"",
+        (_, "dims") => "768",
+        (_, "textfile") => "\"/var/lib/node_exporter/lore.prom\"",
+        (_, "push") => "\"http://pushgateway:9091\"",
+        (_, "endpoint") => "\"http://otel-collector:4318\"",
+        (_, "jobs") => "[\"sync\"]",
+        (_, "headers") => "{ authorization = { env = \"OTLP_AUTHORIZATION\" } }",
+        (_, "ping" | "start" | "success" | "fail") => "{ env = \"HEALTHCHECK_URL\" }",
         (_, "ca_file") => "\"/etc/ssl/certs/internal-ca.pem\"",
         _ => return None,
     })

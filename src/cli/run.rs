@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::App;
 use super::args::LogFormat;
+use super::observe::{self, Observed};
 use crate::clock;
 use crate::config::LockConfig;
 use crate::duration::duration_text as duration;
@@ -232,8 +233,11 @@ pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnsw
     store.set_fence(Some(taken.fence.clone()));
     fault::point("after-lock");
     let plan = RunPlan { job, selected, done_before };
-    let report = work(app, &store, &plan, &taken, options, &cancel)?;
-    Ok(end(job, flags, &taken, report))
+    let observed = Observed::begin(app, &store, &job.name, taken.run_id);
+    let ended =
+        work(app, &store, &plan, &taken, options, &cancel).map(|report| end(job, flags, &taken, report));
+    observed.end(app, &store, ended.as_ref().map_or_else(Some, |(_, error)| error.as_ref()));
+    ended
 }
 
 /// What goes on beside the steps of a run.
@@ -265,6 +269,8 @@ fn work(
     cancel: &Cancel,
 ) -> Result<RunReport> {
     let config = app.config()?;
+    let span = observe::run_span(taken.run_id, &plan.job.name);
+    let _in_run = span.enter();
     let (machinery, ran) = match Machinery::start(store, config.lock, taken, cancel) {
         Ok(machinery) => {
             let known = &app.world.vars;
@@ -283,6 +289,7 @@ fn work(
         }
         Err(error) => (None, Err(error)),
     };
+    observe::record(&span, &ran);
     let closed = close(store, taken.run_id, ran);
     fault::point("before-release");
     let runtime = machinery.map(|Machinery { mut heartbeat, runtime }| {
@@ -301,8 +308,6 @@ fn work(
 }
 
 fn run_steps(env: &RunEnv<'_>, plan: &RunPlan<'_>, taken: &Taken) -> Result<RunReport> {
-    let span = tracing::info_span!("run", run_id = taken.run_id, job = %plan.job.name);
-    let _in_run = span.enter();
     tracing::info!(token = taken.fence.token, "run begins");
     for run in &taken.abandoned {
         tracing::warn!(

@@ -55,7 +55,13 @@ fn is_path(path: &[String]) -> bool {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     matches!(
         path.as_slice(),
-        ["database", "path"] | ["jobs", "dir"] | ["sources", _, "path" | "ca_file"] | [.., "token", "file"]
+        ["database", "path"]
+            | ["jobs", "dir"]
+            | ["metrics", "textfile"]
+            | ["sources", _, "path" | "ca_file"]
+            | [.., "token", "file"]
+            | ["tracing", "headers", _, "file"]
+            | ["notify", _, _, "file"]
     )
 }
 

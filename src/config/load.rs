@@ -3,7 +3,7 @@
 //! Every problem is reported, not only the first. figment merges the layers and reads the
 //! types; which key stands at which line is remembered by [`super::layers`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use figment::error::Kind;
@@ -248,6 +248,12 @@ impl Reader {
         names
     }
 
+    /// Names that any layer has in the table at `path`.
+    fn keys_below(&self, path: &str) -> BTreeSet<String> {
+        let tables = self.layers.iter().filter_map(|layer| layer.find(path)?.as_dict());
+        tables.flat_map(|table| table.keys().cloned()).collect()
+    }
+
     fn kind_of(&self, source: &str) -> Option<String> {
         let path = format!("sources.{source}.kind");
         let kind = self.layers.iter().rev().find_map(|layer| layer.find(&path))?;
@@ -257,8 +263,15 @@ impl Reader {
     /// A secret is a reference. A stronger one replaces a weaker one whole; a text in its
     /// place is refused without being shown.
     fn secrets(&mut self) {
-        let paths: Vec<String> =
+        let mut paths: Vec<String> =
             self.source_names().into_iter().map(|name| format!("sources.{name}.token")).collect();
+        paths.push("embedding.token".to_owned());
+        paths.extend(
+            self.keys_below("tracing.headers").into_iter().map(|name| format!("tracing.headers.{name}")),
+        );
+        for job in self.keys_below("notify") {
+            paths.extend(["ping", "start", "success", "fail"].map(|event| format!("notify.{job}.{event}")));
+        }
         for path in paths {
             let setting: Vec<usize> = (0..self.layers.len())
                 .filter(|at| self.layers.get(*at).is_some_and(|layer| layer.sets(&path)))

@@ -6,6 +6,7 @@
 mod known;
 mod layers;
 mod load;
+mod telemetry;
 mod validate;
 
 #[cfg(test)]
@@ -19,6 +20,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::secret::SecretRef;
+
+pub use telemetry::{MetricsConfig, NotifyConfig, TracingConfig};
 
 pub use crate::duration::{duration_text, maybe_duration_text};
 pub use known::{SOURCE_KINDS, resolve, schema, source_schema};
@@ -42,6 +45,34 @@ pub struct Config {
     pub scopes: BTreeMap<String, ScopeConfig>,
     /// How texts become vectors.
     pub embedding: EmbeddingConfig,
+    /// Where metrics go after each run.
+    pub metrics: MetricsConfig,
+    /// Where traces go.
+    pub tracing: TracingConfig,
+    /// What is pinged when a run of a job begins and ends, by name of the job.
+    pub notify: BTreeMap<String, NotifyConfig>,
+}
+
+impl Config {
+    /// Every secret that is referenced, with its key.
+    pub fn secrets(&self) -> Vec<(String, &SecretRef)> {
+        let mut found = Vec::new();
+        for (name, source) in &self.sources {
+            if let SourceConfig::Gitlab(GitlabConfig { token: Some(token), .. }) = source {
+                found.push((format!("sources.{name}.token"), token));
+            }
+        }
+        found.extend(self.embedding.token.iter().map(|token| ("embedding.token".to_owned(), token)));
+        for (name, secret) in &self.tracing.headers {
+            found.push((format!("tracing.headers.{name}"), secret));
+        }
+        for (job, NotifyConfig { ping, start, success, fail }) in &self.notify {
+            for (key, secret) in [("ping", ping), ("start", start), ("success", success), ("fail", fail)] {
+                found.extend(secret.iter().map(|secret| (format!("notify.{job}.{key}"), secret)));
+            }
+        }
+        found
+    }
 }
 
 /// `[database]`

@@ -54,6 +54,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     }
     lock(config, &mut found);
     query(config, &mut found);
+    telemetry(config, &mut found);
     for (name, source) in &config.sources {
         let path = format!("sources.{name}");
         let named = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
@@ -114,6 +115,39 @@ fn query(config: &Config, found: &mut Found) {
         "query.candidates",
         format!("{} is out of range, expected 1 to {MAX_CANDIDATES}", query.candidates),
     );
+}
+
+fn telemetry(config: &Config, found: &mut Found) {
+    if let Some(push) = &config.metrics.push {
+        check_url("metrics.push", push, found);
+    }
+    found.check(
+        !config.metrics.push_group.is_empty(),
+        "metrics.push_group",
+        "an empty group breaks the Pushgateway for everybody",
+    );
+    if let Some(endpoint) = &config.tracing.endpoint {
+        check_url("tracing.endpoint", endpoint, found);
+    }
+    for (name, secret) in &config.tracing.headers {
+        check_secret(&format!("tracing.headers.{name}"), Some(secret), found);
+    }
+    for (job, notify) in &config.notify {
+        let addresses = [
+            ("ping", &notify.ping),
+            ("start", &notify.start),
+            ("success", &notify.success),
+            ("fail", &notify.fail),
+        ];
+        for (key, secret) in addresses {
+            check_secret(&format!("notify.{job}.{key}"), secret.as_ref(), found);
+        }
+        found.check(
+            addresses.iter().any(|(_, secret)| secret.is_some()),
+            format!("notify.{job}"),
+            "no address is given: ping = { env = \"NAME\" }",
+        );
+    }
 }
 
 fn check_gitlab(path: &str, source: &GitlabConfig, found: &mut Found) {

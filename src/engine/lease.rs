@@ -219,9 +219,13 @@ impl Heartbeat {
             cancel: cancel.clone(),
             stop: Arc::clone(&stop),
         };
+        let run = tracing::Span::current();
         let thread = std::thread::Builder::new()
             .name("heartbeat".to_owned())
-            .spawn(move || beater.run())
+            .spawn(move || {
+                let _in_run = run.enter();
+                beater.run();
+            })
             .map_err(|error| io_error("start the heartbeat", error))?;
         Ok(Self { stop, thread: Some(thread) })
     }

@@ -249,7 +249,15 @@ impl<'scope> Driver<'_, 'scope, '_> {
             progress: Progress::new(&step.id, self.env.progress.clone()),
         };
         let sender = self.sender.clone();
-        let span = tracing::info_span!("step", step = %step.id, kind = step.kind, attempt);
+        let span = tracing::info_span!(
+            "step",
+            otel.name = %step.id,
+            step = %step.id,
+            kind = step.kind,
+            attempt,
+            error.code = tracing::field::Empty,
+            otel.status_code = tracing::field::Empty,
+        );
         let parent = tracing::Span::current();
         self.scope.spawn(move || {
             let _in_run = parent.enter();
@@ -257,6 +265,10 @@ impl<'scope> Driver<'_, 'scope, '_> {
             let result = std::panic::catch_unwind(AssertUnwindSafe(|| step.params.run(&ctx)))
                 .unwrap_or_else(|panic| Err(panic_error(&*panic)));
             ctx.progress.finish();
+            if let Err(error) = &result {
+                span.record("error.code", error.kind().code());
+                span.record("otel.status_code", "ERROR");
+            }
             // The receiver lives longer than the scope of this thread.
             let delivered = sender.send(Ended { step: place, result });
             debug_assert!(delivered.is_ok(), "the loop ended before its steps");
@@ -306,6 +318,7 @@ impl<'scope> Driver<'_, 'scope, '_> {
             reason: reason.as_deref(),
             error: error.as_ref(),
             report: &report_json,
+            failing: report.failing,
         };
         if !matches!(outcome, Outcome::Failed(ErrorKind::Fenced)) {
             let now = clock::now_ms();

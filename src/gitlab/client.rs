@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
+use tracing::Instrument as _;
 use url::Url;
 
 use super::RequestError;
@@ -15,6 +16,7 @@ use super::address::Address;
 use super::answer::{self, Answer, Verdict};
 use super::pace::Pace;
 use super::paging::{self, PER_PAGE};
+use super::stats::{Stats, StatsView};
 use crate::backoff::{self, Backoff};
 use crate::clock::{self, Millis};
 use crate::config::GitlabConfig;
@@ -34,25 +36,6 @@ const MAX_REDIRECTS: u32 = 5;
 /// Pages of one list: far beyond any real one, so that a server that never ends is noticed.
 const MAX_PAGES: usize = 100_000;
 
-/// What the requests of a step came to.
-#[derive(Debug, Default)]
-pub struct Stats {
-    requests: AtomicI64,
-    retries: AtomicI64,
-    rate_limit_wait_ms: AtomicI64,
-}
-
-/// A look at [`Stats`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StatsView {
-    /// Requests sent, retries included.
-    pub requests: i64,
-    /// Requests that were sent again.
-    pub retries: i64,
-    /// Time spent in pauses that the server asked for.
-    pub rate_limit_wait_ms: i64,
-}
-
 /// A client of one server's API. Cheap to share: clones work on the same limits.
 #[derive(Debug, Clone)]
 pub struct Client(Arc<Inner>);
@@ -71,6 +54,8 @@ struct Inner {
     /// Set after a request exhausted its attempts: the next ones are tried once, until one
     /// is answered, so that a server that is down is not waited for by every stream anew.
     is_down: AtomicBool,
+    /// The step that the requests are made for: tasks of the runtime do not know it.
+    span: tracing::Span,
 }
 
 /// Reads a body; an error means that it arrived damaged.
@@ -121,6 +106,7 @@ impl Client {
             deadline,
             stats: Stats::default(),
             is_down: AtomicBool::new(false),
+            span: tracing::Span::current(),
             address,
         })))
     }
@@ -132,12 +118,7 @@ impl Client {
 
     /// What the requests came to so far.
     pub fn stats(&self) -> StatsView {
-        let Stats { requests, retries, rate_limit_wait_ms } = &self.0.stats;
-        StatsView {
-            requests: requests.load(Ordering::Relaxed),
-            retries: retries.load(Ordering::Relaxed),
-            rate_limit_wait_ms: rate_limit_wait_ms.load(Ordering::Relaxed),
-        }
+        self.0.stats.view()
     }
 
     /// Makes the URL of a list, with the largest page.
@@ -224,8 +205,7 @@ impl Client {
                     if rate_limited > MAX_RATE_LIMITED || wait > MAX_PAUSE {
                         return Err(asked_to_wait(error, wait));
                     }
-                    let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-                    self.0.stats.rate_limit_wait_ms.fetch_add(wait_ms, Ordering::Relaxed);
+                    self.0.stats.waited(wait);
                     (asked_to_wait(error, wait), wait)
                 }
                 Attempt::Failed(error, wait) => {
@@ -241,7 +221,7 @@ impl Client {
             if self.0.deadline.is_some_and(|deadline| Instant::now() + wait >= deadline) {
                 return Err(error);
             }
-            self.0.stats.retries.fetch_add(1, Ordering::Relaxed);
+            self.0.stats.retry();
             tracing::debug!(wait_ms = wait.as_millis() as u64, error = %error.error, "request is sent again");
             tokio::time::sleep(wait).await;
         }
@@ -260,12 +240,29 @@ impl Client {
         let Ok(_slot) = inner.slots.acquire().await else {
             return Attempt::Refused(Error::internal("the request slots are closed").into());
         };
-        inner.stats.requests.fetch_add(1, Ordering::Relaxed);
+        inner.stats.request();
         let what = format!("GET {}", redact_url(url));
-        let (status, headers, body) = match exchange(&inner.http, url, &what).await {
+        let span = tracing::info_span!(
+            parent: &inner.span,
+            "http",
+            otel.name = "GET",
+            otel.kind = "client",
+            http.request.method = "GET",
+            http.response.status_code = tracing::field::Empty,
+            error.message = tracing::field::Empty,
+            server.address = url.host_str(),
+            url.path = url.path(),
+        );
+        let got = exchange(&inner.http, url, &what).instrument(span.clone()).await;
+        inner.stats.note(got.as_ref().ok().map(|(status, ..)| *status));
+        let (status, headers, body) = match got {
             Ok(got) => got,
-            Err(error) => return Attempt::Failed(RequestError::from(error), None),
+            Err(error) => {
+                span.record("error.message", error.full_message());
+                return Attempt::Failed(RequestError::from(error), None);
+            }
         };
+        span.record("http.response.status_code", status);
         if status < 500 {
             inner.is_down.store(false, Ordering::Relaxed);
         }
@@ -299,8 +296,7 @@ impl Client {
         let now = Instant::now();
         let held = self.0.pace.held(now);
         let wait = self.0.pace.take(now);
-        let held_ms = i64::try_from(held.as_millis()).unwrap_or(i64::MAX);
-        self.0.stats.rate_limit_wait_ms.fetch_add(held_ms, Ordering::Relaxed);
+        self.0.stats.waited(held);
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }

@@ -76,7 +76,31 @@ pub fn check(text: &str) -> Result<(), CronError> {
     Ok(())
 }
 
+/// Returns the values that the field number `place` of a checked schedule names, sorted.
+pub(super) fn expand(place: usize, text: &str, min: u32, max: u32) -> Vec<u32> {
+    let Some(field) = FIELDS.get(place) else { return Vec::new() };
+    let mut values: Vec<u32> = text.split(',').flat_map(|item| field.expand(item, min, max)).collect();
+    values.sort_unstable();
+    values.dedup();
+    values
+}
+
 impl Field {
+    fn expand(&self, item: &str, min: u32, max: u32) -> Vec<u32> {
+        let (range, step) = item.split_once('/').unwrap_or((item, "1"));
+        let step = step.parse().unwrap_or(1_usize).max(1);
+        let (from, to) = match range.split_once('-') {
+            _ if range == "*" => (min, max),
+            Some((from, to)) => (self.value(from).unwrap_or(min), self.value(to).unwrap_or(max)),
+            None => {
+                let from = self.value(range).unwrap_or(min);
+                // `5/10` means from 5 on.
+                (from, if item.contains('/') { max } else { from })
+            }
+        };
+        (from..=to).step_by(step).collect()
+    }
+
     fn check(&self, item: &str) -> Result<(), String> {
         let (range, step) = match item.split_once('/') {
             Some((range, step)) => (range, Some(step)),

@@ -13,6 +13,7 @@ pub mod graph;
 mod hash;
 pub mod keys;
 mod parse;
+pub mod schedule;
 pub mod schema;
 pub mod shipped;
 pub mod state;

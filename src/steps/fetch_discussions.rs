@@ -128,7 +128,7 @@ fn drain(
     };
     let client = Client::new(config, token, ctx.deadline)?;
     let out = Drain { ctx, name, step, client: client.clone(), state: State::default() }.run(left, report);
-    add_stats(&client, report);
+    add_stats(ctx, &client, report);
     out
 }
 

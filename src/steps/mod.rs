@@ -4,6 +4,7 @@ pub mod embed;
 pub mod fetch_discussions;
 pub mod ingest;
 pub mod integrity_check;
+pub mod metrics;
 pub mod optimize_fts;
 pub mod regenerate_docs;
 pub mod repair;
@@ -19,6 +20,7 @@ pub static ALL: &[StepDef] = &[
     StepDef::of::<optimize_fts::OptimizeFts>(),
     StepDef::of::<integrity_check::IntegrityCheck>(),
     StepDef::of::<repair::Repair>(),
+    StepDef::of::<metrics::Metrics>(),
 ];
 
 /// Finds a kind by its name in job files.

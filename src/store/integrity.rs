@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use rusqlite::Connection;
 use serde::Serialize;
 
-use super::{ReadTx, Store, WriteTx, embeddings};
+use super::{ReadTx, Store, WriteTx, embeddings, metrics};
 use crate::clock::Millis;
 use crate::content::hash;
 use crate::engine::cancel::Cancel;
@@ -383,7 +383,7 @@ pub fn save_findings(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<
     for finding in &found.findings {
         statement.execute((finding.check, &finding.subject, &finding.detail, now))?;
     }
-    Ok(())
+    metrics::note_integrity_check(tx, found.total() == 0, now)
 }
 
 /// The error of a check that found something.

@@ -16,6 +16,7 @@ pub mod fts;
 pub mod integrity;
 pub mod knn;
 pub mod lock;
+pub mod metrics;
 pub mod open;
 pub mod queues;
 mod rank;
@@ -62,6 +63,7 @@ pub struct Store {
     writer: Option<Mutex<Handle>>,
     fence: Mutex<Option<Fence>>,
     long_work: Arc<LongWork>,
+    pending: metrics::Pending,
 }
 
 /// Work under way that holds the write lock for longer than a lease, as the heartbeat has to
@@ -156,6 +158,7 @@ impl Store {
             readers: Mutex::default(),
             fence: Mutex::default(),
             long_work: Arc::default(),
+            pending: metrics::Pending::default(),
         })
     }
 
@@ -181,12 +184,18 @@ impl Store {
             readers: Mutex::new(vec![Handle::new(connection)?]),
             fence: Mutex::default(),
             long_work: Arc::default(),
+            pending: metrics::Pending::default(),
         })
     }
 
     /// Path of the database file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How it was opened.
+    pub fn options(&self) -> OpenOptions {
+        self.options
     }
 
     /// Binds all further writes to a held lock.
@@ -197,6 +206,12 @@ impl Store {
     /// The fence that writes are bound to.
     pub fn fence(&self) -> Option<Fence> {
         self.fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Raises a counter with the next transaction that commits, whoever makes it: for what
+    /// happens outside of transactions, such as requests.
+    pub fn count(&self, which: metrics::Persisted, labels: &[&str], n: f64) {
+        self.pending.add(which, labels, n);
     }
 
     /// Runs `work` in one IMMEDIATE transaction.
@@ -266,9 +281,12 @@ impl Store {
         if let Some(fence) = self.fence() {
             lock::check_fence(&tx, &fence)?;
         }
-        let out = work(&WriteTx { read: ReadTx { connection: &tx } })?;
+        let write = WriteTx { read: ReadTx { connection: &tx } };
+        let out = work(&write)?;
+        let counted = self.pending.write(&write)?;
         fault::point("before-commit");
         tx.commit()?;
+        self.pending.forget(counted);
         Ok(out)
     }
 

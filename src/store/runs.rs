@@ -4,6 +4,7 @@ use rusqlite::{OptionalExtension, Row, named_params};
 use serde::Serialize;
 
 use super::lock::ProcessIdentity;
+use super::metrics::{self, Persisted};
 use super::{ReadTx, WriteTx};
 use crate::clock::Millis;
 use crate::error::{Error, ErrorKind, Result};
@@ -176,7 +177,13 @@ pub struct AttemptEnd<'a> {
     pub error: Option<&'a Error>,
     /// What it did, JSON.
     pub report: &'a str,
+    /// Items that failed while the step went on.
+    pub failing: i64,
 }
+
+/// Reason of a step failure that ran out of its time, beside the codes of
+/// [`ErrorKind`].
+pub const TIMED_OUT: &str = "TIMED_OUT";
 
 /// Inserts the row of a run that begins; returns its number.
 pub(super) fn insert(
@@ -218,10 +225,15 @@ pub(super) fn abandon_open(tx: &WriteTx<'_>, now: Millis) -> Result<Vec<i64>> {
     )?;
     let mut statement = tx.sql().prepare_cached(
         "UPDATE runs SET state = 'abandoned', finished_at = ?1, error = 'its process died without a word'
-          WHERE state = 'running' RETURNING id",
+          WHERE state = 'running' RETURNING id, job",
     )?;
-    let ids = statement.query_map([now], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
-    Ok(ids)
+    let closed = statement
+        .query_map([now], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<Vec<(i64, String)>>>()?;
+    for (_, job) in &closed {
+        metrics::add(tx, Persisted::Runs, &[job, RunState::Abandoned.as_str()], 1.0)?;
+    }
+    Ok(closed.into_iter().map(|(id, _)| id).collect())
 }
 
 /// Ends a run. Does nothing to a run that has ended already.
@@ -236,19 +248,27 @@ pub fn finish(
     error: Option<&Error>,
     now: Millis,
 ) -> Result<()> {
-    tx.sql()
+    let job: Option<String> = tx
+        .sql()
         .prepare_cached(
             "UPDATE runs SET state = ?2, exit_code = ?3, finished_at = ?4, error_code = ?5, error = ?6
-              WHERE id = ?1 AND state = 'running'",
+              WHERE id = ?1 AND state = 'running' RETURNING job",
         )?
-        .execute((
-            run_id,
-            state.as_str(),
-            exit_code,
-            now,
-            error.map(|error| error.kind().code()),
-            error.map(Error::full_message),
-        ))?;
+        .query_row(
+            (
+                run_id,
+                state.as_str(),
+                exit_code,
+                now,
+                error.map(|error| error.kind().code()),
+                error.map(Error::full_message),
+            ),
+            |row| row.get(0),
+        )
+        .optional()?;
+    if let Some(job) = job {
+        metrics::add(tx, Persisted::Runs, &[&job, state.as_str()], 1.0)?;
+    }
     Ok(())
 }
 
@@ -269,7 +289,17 @@ pub fn begin_attempt(
             "INSERT INTO step_attempts(run_id, step, attempt, kind, state, started_at) VALUES (?1, ?2, ?3, ?4, 'running', ?5)",
         )?
         .execute((run_id, step, attempt, kind, now))?;
+    if attempt > 1 {
+        metrics::add(tx, Persisted::StepRetries, &[&job_of(tx, run_id)?, step], 1.0)?;
+    }
     Ok(())
+}
+
+fn job_of(tx: &ReadTx<'_>, run_id: i64) -> Result<String> {
+    Ok(tx
+        .sql()
+        .prepare_cached("SELECT job FROM runs WHERE id = ?1")?
+        .query_row([run_id], |row| row.get(0))?)
 }
 
 /// Writes how an attempt ended. Does nothing to one that has ended already.
@@ -284,7 +314,8 @@ pub fn end_attempt(
     end: &AttemptEnd<'_>,
     now: Millis,
 ) -> Result<()> {
-    tx.sql()
+    let changed = tx
+        .sql()
         .prepare_cached(
             "UPDATE step_attempts SET state = :state, conclusion = :conclusion, finished_at = :now, reason = :reason,
                     error_code = :error_code, error = :error, report = :report
@@ -302,6 +333,30 @@ pub fn end_attempt(
             ":step": step,
             ":attempt": attempt,
         })?;
+    if changed == 1 {
+        count_end(tx, &job_of(tx, run_id)?, step, end)?;
+    }
+    Ok(())
+}
+
+/// Raises the counters that speak of failures.
+fn count_end(tx: &WriteTx<'_>, job: &str, step: &str, end: &AttemptEnd<'_>) -> Result<()> {
+    let reason = match end.state {
+        AttemptState::Failed => Some(end.error.map_or("INTERNAL", |error| error.kind().code())),
+        AttemptState::TimedOut => Some(TIMED_OUT),
+        AttemptState::Running
+        | AttemptState::Succeeded
+        | AttemptState::Skipped
+        | AttemptState::Cancelled
+        | AttemptState::Abandoned => None,
+    };
+    if let Some(reason) = reason {
+        metrics::add(tx, Persisted::StepFailures, &[job, reason, step], 1.0)?;
+    }
+    if end.failing > 0 {
+        #[expect(clippy::cast_precision_loss, reason = "a count of items")]
+        metrics::add(tx, Persisted::ItemsFailed, &[job, step], end.failing as f64)?;
+    }
     Ok(())
 }
 

@@ -18,7 +18,7 @@ fn generated_docs_are_fresh() {
     }
     let fresh = tempfile::tempdir().unwrap();
     generate(fresh.path());
-    for name in ["jobs.md", "jobs.schema.json", "config.md", "config.schema.json"] {
+    for name in ["jobs.md", "jobs.schema.json", "config.md", "config.schema.json", "metrics.md"] {
         let want = std::fs::read_to_string(fresh.path().join(name)).unwrap();
         let have = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
         assert!(

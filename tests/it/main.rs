@@ -11,6 +11,8 @@
 mod config;
 /// The binary killed, stopped, contended.
 mod crash;
+/// What is in `deploy/`, and the tools that read it.
+mod deploy;
 /// The generated reference is up to date.
 mod docs;
 /// Documents of awkward texts.
@@ -33,6 +35,8 @@ mod gitlab_model;
 mod hostile;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
+/// `lore metrics` and what real servers make of it.
+mod metrics;
 /// `lore query` and `lore show` on the sample project.
 mod query;
 /// `--resume` and `--skip-if-fresh`.
@@ -45,3 +49,5 @@ mod support;
 mod sync;
 /// Layers, sizes, heads of the source files.
 mod tidy;
+/// Traces, log lines and pings of a run.
+mod traces;

@@ -13,7 +13,8 @@ use crate::engine::ctx::StepCtx;
 use crate::engine::step::StepReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gitlab::wire::{self, BadRow, ProjectRow};
-use crate::gitlab::{Client, RequestError};
+use crate::gitlab::{Client, RequestError, StatusClass};
+use crate::store::metrics::Persisted;
 use crate::store::{cursors, entities};
 
 /// Projects that are named when all of a source failed.
@@ -54,14 +55,24 @@ pub fn ingest(ctx: &StepCtx<'_>, name: &str, config: &GitlabConfig, report: &mut
         report.warn(format!("source {name} names no projects"));
     }
     let out = ingest_projects(&source, report);
-    add_stats(&source.client, report);
+    add_stats(ctx, &source.client, report);
     ctx.progress.finish();
     out
 }
 
-/// Adds what the requests came to.
-pub(in crate::steps) fn add_stats(client: &Client, report: &mut StepReport) {
+/// Name of GitLab in the metrics.
+const SERVICE: &str = "gitlab";
+
+/// Adds what the requests came to, for the report and for the metrics.
+pub(in crate::steps) fn add_stats(ctx: &StepCtx<'_>, client: &Client, report: &mut StepReport) {
     let stats = client.stats();
+    for (class, n) in StatusClass::ALL.into_iter().zip(stats.answers) {
+        ctx.store.count(Persisted::Requests, &[SERVICE, class.as_str()], f64::from(n));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts and milliseconds of one step")]
+    let (retries, waited) = (stats.retries as f64, stats.rate_limit_wait_ms as f64 / 1000.0);
+    ctx.store.count(Persisted::RequestRetries, &[SERVICE], retries);
+    ctx.store.count(Persisted::RateLimitWait, &[SERVICE], waited);
     report.add("requests", stats.requests);
     report.add("retries", stats.retries);
     report.add("rate_limit_wait_ms", stats.rate_limit_wait_ms);

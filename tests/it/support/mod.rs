@@ -8,3 +8,5 @@ pub mod dump;
 pub mod fake_embedder;
 /// A GitLab server of our own.
 pub mod fake_gitlab;
+/// Real servers and validators of the operator's side, when they are installed.
+pub mod tools;
