@@ -316,7 +316,11 @@ impl Store {
         let pooled = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut handle = match pooled {
             Some(handle) => handle,
-            None => Handle::new(open::open_reader(&self.path, self.options)?)?,
+            None => {
+                let connection = open::open_reader(&self.path, self.options)?;
+                open::map_file(&connection, self.writer.is_none())?;
+                Handle::new(connection)?
+            }
         };
         handle.obey(cancel.cloned());
         let out = handle

@@ -136,16 +136,24 @@ fn configure(connection: &Connection, options: OpenOptions) -> Result<()> {
     // Folds the log back in time; the file does not stay at its high-water mark.
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
     configure_reader(connection, options)?;
+    map_file(connection, false)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     // The statement of the staging table must never touch the disk.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     Ok(())
 }
 
+/// Whether pages are read in place. A query does, for speed; a run does not: it reads the
+/// whole file in its time, and mapped pages count as the memory of its container.
+pub(super) fn map_file(connection: &Connection, map: bool) -> Result<()> {
+    let size = if map { 2_147_418_112_i64 } else { 0 };
+    Ok(connection.pragma_update(None, "mmap_size", size)?)
+}
+
 fn configure_reader(connection: &Connection, options: OpenOptions) -> Result<()> {
     connection.busy_timeout(options.busy_timeout)?;
     // Pages are read in place instead of copied; the kernel can take them back.
-    connection.pragma_update(None, "mmap_size", 2_147_418_112_i64)?;
+    map_file(connection, true)?;
     // 16 MiB: enough for the inner nodes of every tree; the rest comes from the mapping.
     connection.pragma_update(None, "cache_size", -16_384)?;
     Ok(())

@@ -92,7 +92,7 @@ fn what_is_no_database_is_named_with_what_to_do() {
     let bench = Bench::new();
     let text = bench.write("text.db", "not a database, but long enough to look at\n");
     for args in [&["run", "demo"][..], &["status"], &["query", "x"]] {
-        let stderr = bench.lore(["--database", text.to_str().unwrap()].iter().chain(args)).fails(10);
+        let stderr = bench.lore(["--database", text.to_str().unwrap()].iter().chain(args)).fails(11);
         assert!(
             stderr.contains("text.db") && stderr.contains("hint: name another file"),
             "{args:?} {stderr}"
