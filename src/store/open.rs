@@ -50,8 +50,9 @@ pub(super) fn open_reader(path: &Path, options: OpenOptions) -> Result<Connectio
     look_at(path)?;
     refuse_network_fs(path, options)?;
     let connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    configure_reader(&connection, options).map_err(|error| explain_read_only(path, error))?;
+    connection.busy_timeout(options.busy_timeout)?;
     refuse_other(&connection, path).map_err(|error| explain_read_only(path, error))?;
+    configure_reader(&connection, options).map_err(|error| explain_read_only(path, error))?;
     let version = user_version(&connection).map_err(|error| explain_read_only(path, error))?;
     if version != SCHEMA_VERSION {
         return Err(version_error(path, version));
