@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_file_systems_are_known_by_number() {
+    fn a3_25_network_file_systems_are_known_by_number() {
         assert_eq!(network_fs_name(0x6969), Some("NFS"));
         assert_eq!(network_fs_name(0xFE53_4D42), Some("SMB2"));
         assert_eq!(network_fs_name(0x0102_1997), Some("9p"));

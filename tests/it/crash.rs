@@ -171,7 +171,7 @@ fn sigterm_ends_a_run_as_interrupted_and_resume_completes_it() {
 }
 
 #[test]
-fn a_writer_that_waits_is_served_and_one_that_waits_too_long_is_told() {
+fn a3_24_a_writer_that_waits_is_served_and_one_that_waits_too_long_is_told() {
     let mut bench = Bench::demo();
     let other = crate::support::dump::open(&bench.database());
     other.execute_batch("BEGIN IMMEDIATE; UPDATE projects SET name = name").unwrap();
