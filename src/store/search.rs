@@ -7,6 +7,7 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, params, params_from_iter};
 
 use super::ReadTx;
+use super::embeddings::size;
 use super::rank::{self, parameters};
 use crate::clock::Millis;
 use crate::content::filter::{Bitset, Filter, PathFilter};
@@ -397,6 +398,19 @@ pub fn numbered(tx: &ReadTx<'_>, item_type: ItemType, iid: i64) -> Result<Vec<(i
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+/// Documents of an item: its own first, then those of its discussions.
+///
+/// # Errors
+/// Those of SQLite.
+pub fn documents_of(tx: &ReadTx<'_>, item_type: ItemType, item_id: i64) -> Result<Vec<i64>> {
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT id FROM documents WHERE item_type = ?1 AND item_id = ?2
+          ORDER BY source_type = 'discussion', id",
+    )?;
+    let rows = statement.query_map(params![item_type.as_str(), item_id], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
 /// What is shown of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hydrated {
@@ -426,6 +440,8 @@ pub struct Hydrated {
     pub labels: Vec<String>,
     /// Files touched, by name.
     pub paths: Vec<String>,
+    /// Characters of the header in front of the text.
+    pub body_start: usize,
     /// Text without the header.
     pub body: String,
     /// Text of the item's threads.
@@ -444,7 +460,8 @@ pub fn hydrate(tx: &ReadTx<'_>, ids: &[i64]) -> Result<Vec<Hydrated>> {
                                     WHERE o.source_type = d.item_type AND o.source_id = d.item_id
                                       AND o.is_confidential <= d.is_confidential)),
                 (SELECT json_group_array(label_name ORDER BY label_name) FROM document_labels WHERE document_id = d.id),
-                (SELECT json_group_array(path ORDER BY path) FROM document_paths WHERE document_id = d.id)
+                (SELECT json_group_array(path ORDER BY path) FROM document_paths WHERE document_id = d.id),
+                d.body_start
            FROM json_each(?1) AS j CROSS JOIN documents AS d ON d.id = j.value
            JOIN projects AS p ON p.id = d.project_id
           ORDER BY j.key",
@@ -464,6 +481,7 @@ pub fn hydrate(tx: &ReadTx<'_>, ids: &[i64]) -> Result<Vec<Hydrated>> {
             updated_at: row.get(7)?,
             state: row.get(8)?,
             project_path: row.get(9)?,
+            body_start: size(row, 15)?,
             body: row.get(10)?,
             thread: row.get(11)?,
             title: row.get(12)?,
