@@ -29,6 +29,7 @@ mod export_world;
 mod gitlab_model;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
+mod meaning;
 /// `lore query` and `lore show` on the sample project.
 mod query;
 /// What the tests share.
