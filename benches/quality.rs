@@ -62,7 +62,7 @@ fn field(value: &Value, name: &str) -> String {
 }
 
 fn number_of(name: &str) -> Option<usize> {
-    std::env::var(name).ok().and_then(|text| text.parse().ok())
+    std::env::var_os(name).and_then(|text| text.to_str()?.parse().ok())
 }
 
 /// A collection with its database.

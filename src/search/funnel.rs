@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::filter::{self, Known};
+use super::fuse::Method;
 use super::lexical::{self, Needles};
 use super::like::Like;
 use super::meaning::{self, Found, Meaning};
@@ -168,7 +169,8 @@ impl<'a> Funnel<'a> {
                 vector: &hits,
                 items: (request.group == Group::Item).then_some(&items),
                 discussion: request.settings.discussion_meaning,
-                method: request.settings.fusion,
+                // Without words there is nothing to be put on one scale with.
+                method: if by_words { request.settings.fusion } else { Method::Share },
                 lexical_weight: if by_words { request.settings.lexical_weight } else { 0.0 },
                 exhausted,
             }))

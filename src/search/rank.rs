@@ -200,18 +200,20 @@ impl Ranking {
             let hit = by_meaning.get(&item.document_id).map(|(hit, _)| *hit);
             let place = |at: usize| item.ranks.get(at).copied().flatten();
             let part = |at: usize| item.parts.get(at).copied().unwrap_or(0.0);
+            let id = word.map(|entry| entry.id).or(hit.map(|hit| hit.id)).unwrap_or(item.document_id);
+            let by_words = word.map_or(0.0, |entry| entry.relevance);
+            let by_meaning = hit.map_or(0.0, |hit| hit.relevance);
             let found = Entry {
-                id: word.map(|entry| entry.id).or_else(|| hit.map(|hit| hit.id)).unwrap_or(item.document_id),
+                id,
                 score: item.relative,
-                relevance: word
-                    .map_or(0.0, |entry| entry.relevance)
-                    .max(hit.map_or(0.0, |hit| hit.relevance)),
+                relevance: by_words.max(by_meaning),
                 fts_rank: word.and_then(|entry| entry.fts_rank),
                 bm25: word.and_then(|entry| entry.bm25),
                 pinned: false,
                 vector_rank: place(1),
                 cosine: hit.map(|hit| hit.cosine),
-                chunk_id: hit.map(|hit| hit.chunk_id),
+                // A passage has its place in its own document only.
+                chunk_id: hit.filter(|hit| hit.id == id).map(|hit| hit.chunk_id),
                 fused: Some(Fusion { lexical: part(0), vector: part(1), sum: item.score }),
             };
             match pinned.iter().position(|name| *name == item.document_id) {
@@ -304,6 +306,75 @@ mod tests {
         assert_eq!(ids, [2, 9, 3]);
         assert_eq!(ranking.entries[0].fts_rank, Some(2));
         assert_eq!(ranking.entries[1].fts_rank, None);
+        assert!(ranking.entries.is_sorted_by(|a, b| a.score >= b.score));
+    }
+
+    fn meant(hits: &[(i64, f64)]) -> Vec<Meant> {
+        hits.iter()
+            .map(|(id, relevance)| Meant {
+                id: *id,
+                chunk_id: id * 10,
+                cosine: *relevance,
+                relevance: *relevance,
+            })
+            .collect()
+    }
+
+    fn fuse_all(
+        pinned: &[i64],
+        lexical: &Ranking,
+        vector: &[Meant],
+        items: &BTreeMap<i64, ItemKey>,
+    ) -> Ranking {
+        Ranking::fused(&Lists {
+            pinned,
+            lexical,
+            vector,
+            items: (!items.is_empty()).then_some(items),
+            discussion: 1.0,
+            method: Method::MinMax,
+            lexical_weight: 0.7,
+            exhausted: true,
+        })
+    }
+
+    #[test]
+    fn a4_04_an_item_that_both_lists_hold_through_different_documents_is_one_result() {
+        let item = |item_id, is_discussion| ItemKey { merge_request: false, item_id, is_discussion };
+        let items = BTreeMap::from([
+            (1, item(10, false)),
+            (2, item(10, true)),
+            (3, item(20, false)),
+            (4, item(30, false)),
+        ]);
+        let all: Vec<(i64, ItemKey)> = items.iter().map(|(id, item)| (*id, *item)).collect();
+        let lexical = Ranking::new(&[], &hits(&[(1, 6.0), (3, 2.0)]), 8.0, Some(&all), 0.5, true);
+        let ranking = fuse_all(&[], &lexical, &meant(&[(4, 0.9), (2, 0.8), (1, 0.3)]), &items);
+        let ids: Vec<i64> = ranking.entries.iter().map(|entry| entry.id).collect();
+        assert_eq!(ids, [1, 4, 3]);
+        let first = &ranking.entries[0];
+        assert_eq!((first.fts_rank, first.vector_rank, first.cosine), (Some(1), Some(2), Some(0.8)));
+        assert_eq!(first.chunk_id, None, "the nearest passage is in another document");
+        assert_eq!(ranking.entries[1].chunk_id, Some(40));
+        assert_eq!(first.score, 1.0);
+        assert_eq!(first.relevance, 0.8, "the greater of 6/8 and 0.8");
+        assert_eq!(ranking.entries[1].fts_rank, None);
+        let parts = first.fused.unwrap();
+        assert!((parts.lexical + parts.vector - parts.sum).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_is_named_stays_first_and_deeper_results_follow_once() {
+        let none = BTreeMap::new();
+        let lexical = Ranking::new(&[], &hits(&[(5, 6.0), (7, 2.0)]), 8.0, None, 0.5, false);
+        let mut ranking = fuse_all(&[7, 9], &lexical, &meant(&[(7, 0.9), (5, 0.2)]), &none);
+        let ids = |ranking: &Ranking| ranking.entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
+        assert_eq!(ids(&ranking), [7, 9, 5]);
+        assert_eq!((ranking.entries[0].vector_rank, ranking.entries[0].pinned), (Some(1), true));
+        assert!(!ranking.exhausted);
+        let deeper = Ranking::new(&[], &hits(&[(5, 6.0), (7, 2.0), (8, 1.0)]), 8.0, None, 0.5, true);
+        ranking.extend(deeper, None);
+        assert_eq!(ids(&ranking), [7, 9, 5, 8]);
         assert!(ranking.entries.is_sorted_by(|a, b| a.score >= b.score));
     }
 }

@@ -206,6 +206,18 @@ fn a4_10_what_is_not_embedded_yet_is_found_by_its_words() {
 }
 
 #[test]
+fn a4_05_a_nonsense_query_is_recognisable_by_its_relevance() {
+    let server = FakeEmbedder::new(Faults { dims: 512, ..Faults::default() });
+    let bench = embedded(&server);
+    let best = |text: &str| {
+        let data = ask(&bench, &[text]);
+        results(&data).first().map_or(0.0, |result| result["relevance"].as_f64().unwrap())
+    };
+    let (good, nonsense) = (best("session expires too early"), best("zebra pancake velocipede trombone"));
+    assert!(nonsense + 0.2 < good, "{nonsense} against {good}");
+}
+
+#[test]
 fn a4_12_an_empty_half_is_no_failure() {
     let server = FakeEmbedder::new(Faults::default());
     let bench = embedded(&server);
