@@ -8,7 +8,8 @@
 //!
 //! `LORE_QUALITY_QUERIES=100` asks that many only, evenly spread. `LORE_QUALITY_DOCS=2000`
 //! takes that many documents, those that are judged first: then figures compare only among
-//! themselves. `LORE_QUALITY_TUNE=1` tries ways of fusion on every other query instead.
+//! themselves. `LORE_QUALITY_MODE=hybrid` asks in one mode only, `LORE_QUALITY_HALF=1` every other
+//! query from the second on. `LORE_QUALITY_TUNE=1` tries ways of fusion on every other query instead.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and may fail loudly")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -342,7 +343,11 @@ fn main() {
             continue;
         }
         let settings = Settings::of_config(&QueryConfig::default());
+        let only = std::env::var_os("LORE_QUALITY_MODE");
         for mode in [Mode::Lexical, Mode::Semantic, Mode::Hybrid] {
+            if only.as_ref().is_some_and(|only| only.to_str() != Some(mode.as_str())) {
+                continue;
+            }
             println!("{}", measure(&collection, mode, settings, part));
         }
     }

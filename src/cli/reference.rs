@@ -248,6 +248,10 @@ fn example(key: &str, kind: Option<&'static str>) -> Option<&'static str> {
         (_, "project") => "\"group/project\"",
         (_, "web_url") => "\"https://gitlab.example.com/group/project\"",
         (_, "ca_file") => "\"/etc/ssl/certs/internal-ca.pem\"",
+        (_, "dims") => "384",
+        (_, "model") => "\"nomic-embed-text\"",
+        (_, "query_prefix") => "\"search_query: \"",
+        (_, "document_prefix") => "\"search_document: \"",
         _ => return None,
     })
 }

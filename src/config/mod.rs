@@ -196,8 +196,9 @@ pub struct QueryConfig {
     pub terms_weight: f64,
     /// Candidates that each retriever hands on. Default 200.
     pub candidates: usize,
-    /// How the lists of both retrievers become one: `minmax` (scores spread over 0 to 1,
-    /// weighted, added) or `rrf` (reciprocal ranks). Default `minmax`.
+    /// How the lists of both retrievers become one: `share` (scores as shares of the best,
+    /// weighted, added), `minmax` (scores spread over 0 to 1, weighted, added) or `rrf`
+    /// (reciprocal ranks). Default `share`.
     pub fusion: FusionMethod,
     /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.7.
     pub lexical_weight: f64,
@@ -216,7 +217,7 @@ impl Default for QueryConfig {
             thread_weight: 0.5,
             terms_weight: 1.0,
             candidates: 200,
-            fusion: FusionMethod::Minmax,
+            fusion: FusionMethod::Share,
             lexical_weight: 0.7,
             rrf_k: 60.0,
             include_confidential: false,
@@ -228,6 +229,8 @@ impl Default for QueryConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FusionMethod {
+    /// Scores are divided by the best, weighted and added.
+    Share,
     /// Scores are spread over 0 to 1, weighted and added.
     Minmax,
     /// Reciprocal ranks, weighted and added.

@@ -111,6 +111,7 @@ impl Settings {
             discussion: DISCUSSION_FACTOR,
             discussion_meaning: 1.0,
             fusion: match config.fusion {
+                FusionMethod::Share => Method::Share,
                 FusionMethod::Minmax => Method::MinMax,
                 FusionMethod::Rrf => Method::Rrf { k: config.rrf_k },
             },
