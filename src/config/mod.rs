@@ -196,11 +196,11 @@ pub struct QueryConfig {
     pub terms_weight: f64,
     /// Candidates that each retriever hands on. Default 200.
     pub candidates: usize,
-    /// How the lists of both retrievers become one: `share` (scores as shares of the best,
-    /// weighted, added), `minmax` (scores spread over 0 to 1, weighted, added) or `rrf`
-    /// (reciprocal ranks). Default `share`.
+    /// How the lists of both retrievers become one: `minmax` (scores spread over 0 to 1,
+    /// weighted, added), `share` (scores as shares of the best, weighted, added) or `rrf`
+    /// (reciprocal ranks). Default `minmax`.
     pub fusion: FusionMethod,
-    /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.7.
+    /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.6.
     pub lexical_weight: f64,
     /// For `rrf`: the larger, the more the ranks further down count. Default 60.
     pub rrf_k: f64,
@@ -217,8 +217,8 @@ impl Default for QueryConfig {
             thread_weight: 0.5,
             terms_weight: 1.0,
             candidates: 200,
-            fusion: FusionMethod::Share,
-            lexical_weight: 0.7,
+            fusion: FusionMethod::Minmax,
+            lexical_weight: 0.6,
             rrf_k: 60.0,
             include_confidential: false,
         }
