@@ -196,9 +196,8 @@ pub struct QueryConfig {
     pub terms_weight: f64,
     /// Candidates that each retriever hands on. Default 200.
     pub candidates: usize,
-    /// How the lists of both retrievers become one: `minmax` (scores spread over 0 to 1,
-    /// weighted, added), `share` (scores as shares of the best, weighted, added) or `rrf`
-    /// (reciprocal ranks). Default `minmax`.
+    /// How the lists by words and by meaning become one: `minmax` (scores spread over 0 to 1),
+    /// `share` (scores as shares of the best) or `rrf` (reciprocal ranks). Default `minmax`.
     pub fusion: FusionMethod,
     /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.6.
     pub lexical_weight: f64,
