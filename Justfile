@@ -31,6 +31,10 @@ gen:
 bench:
     cargo bench --locked
 
+# Quality of answers on collections: corpus.jsonl, queries.jsonl, qrels.tsv, plain or gzipped.
+quality *DIRS:
+    cargo bench --locked --bench quality -- {{DIRS}}
+
 # An empty migration with the next number.
 migration NAME:
     @next=$(printf '%04d' $(( $(ls migrations | tail -1 | cut -c1-4 | sed 's/^0*//') + 1 ))); \

@@ -203,6 +203,7 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
 fn request(text: &str, flags: Wanted) -> Request {
     Request {
         text: text.to_owned(),
+        like: None,
         flags,
         mode: Mode::Lexical,
         raw: false,
@@ -211,11 +212,7 @@ fn request(text: &str, flags: Wanted) -> Request {
         offset: 0,
         min_score: None,
         scope: Scope::default(),
-        settings: Settings {
-            weights: [3.0, 1.0, 0.5, 1.0],
-            candidates: 200,
-            discussion: search::DISCUSSION_FACTOR,
-        },
+        settings: Settings::of_config(&lore::config::QueryConfig::default()),
         now: 1_700_000_000_000,
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -129,6 +129,14 @@ impl App {
     pub(super) fn open_options(&self) -> Result<OpenOptions> {
         let database = &self.config()?.database;
         Ok(OpenOptions { allow_network_fs: database.allow_network_fs, busy_timeout: database.busy_timeout })
+    }
+
+    /// Options for a write that is not worth waiting for.
+    ///
+    /// # Errors
+    /// As [`App::loaded`].
+    pub fn memory_options(&self) -> Result<OpenOptions> {
+        Ok(OpenOptions { busy_timeout: Duration::from_millis(50), ..self.open_options()? })
     }
 
     /// Opens the database for reading.

@@ -95,6 +95,11 @@ enum Command {
         after_help = "Examples:\n  lore generate-docs            what is queued\n  lore generate-docs --full     everything"
     )]
     GenerateDocs(shortcuts::GenerateDocsArgs),
+    /// Make vectors of new and changed documents, for search by meaning
+    #[command(
+        after_help = "Examples:\n  lore embed                    what is new or changed\n  lore embed --retry-failed     what failed before too, now\n  lore embed --json | jq .data.embedded"
+    )]
+    Embed(shortcuts::EmbedArgs),
     /// List, show, check and draw jobs
     #[command(
         after_help = "Examples:\n  lore jobs list\n  lore jobs show sync\n  lore jobs check\n  lore jobs graph sync --format mermaid\n  lore jobs schema > jobs.schema.json"
@@ -103,7 +108,7 @@ enum Command {
     /// Ask the index
     #[command(
         visible_alias = "search",
-        after_help = "Examples:\n  lore query 'session expires too early'\n  lore query 'login \"session expired\" -saml is:open label:bug'\n  lore query crash --type mr --path src/auth/ --updated-after 2w\n  lore query '#12'                         an item, and what mentions it\n  lore query 'sanitiz*' --explain\n  lore query oauth --json | jq -r '.data.results[].url'\n  lore query 'is:open author:ann'          no words: the newest first"
+        after_help = "Examples:\n  lore query 'session expires too early'\n  lore query 'login \"session expired\" -saml is:open label:bug'\n  lore query crash --type mr --path src/auth/ --updated-after 2w\n  lore query '#12'                         an item, and what mentions it\n  lore query 'sanitiz*' --explain\n  lore query oauth --json | jq -r '.data.results[].url'\n  lore query 'is:open author:ann'          no words: the newest first\n  lore query 'users are logged out' --mode semantic\n  lore query --like '#12'                  similar threads, likely duplicates"
     )]
     Query(Box<query::QueryArgs>),
     /// Show a stored thread as text
@@ -150,6 +155,7 @@ fn run_command(command: &Command, app: &mut App) -> Result<()> {
         Command::Run(args) => run::run(args, app),
         Command::Sync(args) => shortcuts::sync(args, app),
         Command::GenerateDocs(args) => shortcuts::generate_docs(args, app),
+        Command::Embed(args) => shortcuts::embed(args, app),
         Command::Jobs(args) => jobs::run(args, app),
         Command::Query(args) => query::run(args, app),
         Command::Show(args) => show::run(args, app),
@@ -207,7 +213,11 @@ fn start_logging(world: &World, globals: &Globals, command: &Command, verbose: u
     };
     let runs = matches!(
         command,
-        Command::Metrics(_) | Command::Run(_) | Command::Sync(_) | Command::GenerateDocs(_)
+        Command::Metrics(_)
+            | Command::Run(_)
+            | Command::Sync(_)
+            | Command::GenerateDocs(_)
+            | Command::Embed(_)
     );
     let quiet_by_default = !runs || (world.err_is_terminal && form == LogForm::Human);
     let level = match (globals.quiet, verbose) {

@@ -11,8 +11,10 @@ use super::App;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::search::filter::Scope;
+use crate::search::meaning::Service;
 use crate::search::wanted::Wanted;
 use crate::search::{self, Group, MAX_LIMIT, Mode, Request, Settings};
+use crate::store::Store;
 
 /// Ask the index.
 #[derive(Debug, clap::Args)]
@@ -21,6 +23,9 @@ pub struct QueryArgs {
     /// like label:bug is:open author:ann project:group/app type:mr path:src/ after:7d in:title
     #[arg(allow_hyphen_values = true, value_name = "TEXT")]
     text: Option<String>,
+    /// Instead of TEXT: what is like this item, similar threads and likely duplicates
+    #[arg(long, value_name = "REF", conflicts_with = "text")]
+    like: Option<String>,
     /// How to look
     #[arg(long, value_enum, default_value_t = ModeArg::Hybrid)]
     mode: ModeArg,
@@ -205,6 +210,7 @@ impl QueryArgs {
         }
         Ok(Request {
             text: self.text.clone().unwrap_or_default(),
+            like: self.like.clone(),
             flags: self.wanted(now)?,
             mode: match self.mode {
                 ModeArg::Hybrid => Mode::Hybrid,
@@ -220,11 +226,7 @@ impl QueryArgs {
             offset: self.offset as usize,
             min_score,
             scope: self.scope.resolve(app)?,
-            settings: Settings {
-                weights: [query.title_weight, query.text_weight, query.thread_weight, query.terms_weight],
-                candidates: query.candidates.clamp(1, 10_000),
-                discussion: search::DISCUSSION_FACTOR,
-            },
+            settings: Settings::of_config(query),
             now,
         })
     }
@@ -242,7 +244,13 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
     }
     let request = args.request(app)?;
     let store = app.open_read_only()?;
-    let mut answer = search::answer(&store, &request)?;
+    let (path, options) = (app.database_path()?, app.memory_options()?);
+    let service = Service {
+        config: &app.config()?.embedding,
+        vars: &|name| app.var(name),
+        memory: &|| Store::open(&path, options),
+    };
+    let mut answer = search::answer_with(&store, Some(&service), &request)?;
     if args.limit > request.limit as u64 {
         answer
             .warnings

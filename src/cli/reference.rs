@@ -258,6 +258,8 @@ fn example(key: &str, kind: Option<&'static str>) -> Option<&'static str> {
         (_, "headers") => "{ authorization = { env = \"OTLP_AUTHORIZATION\" } }",
         (_, "ping" | "start" | "success" | "fail") => "{ env = \"HEALTHCHECK_URL\" }",
         (_, "ca_file") => "\"/etc/ssl/certs/internal-ca.pem\"",
+        (_, "query_prefix") => "\"search_query: \"",
+        (_, "document_prefix") => "\"search_document: \"",
         _ => return None,
     })
 }

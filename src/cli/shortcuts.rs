@@ -1,4 +1,4 @@
-//! `lore sync`, `lore generate-docs`, `lore status --check`: shortcuts for jobs, on the same
+//! `lore sync`, `lore generate-docs`, `lore embed`, `lore status --check`: shortcuts for jobs, on the same
 //! path as `lore run`.
 
 use serde_json::{Value, json};
@@ -30,6 +30,15 @@ pub struct GenerateDocsArgs {
     #[command(flatten)]
     flags: RunFlags,
 }
+
+/// Make vectors of new and changed documents: one step, `embed`.
+#[derive(Debug, clap::Args)]
+pub struct EmbedArgs {
+    #[command(flatten)]
+    flags: RunFlags,
+}
+
+const EMBED: &str = "name = \"embed\"\n[steps.embed]\n";
 
 const GENERATE_DOCS: &str = "name = \"generate-docs\"\n[steps.regenerate-docs]\n";
 
@@ -166,6 +175,36 @@ pub fn generate_docs(args: &GenerateDocsArgs, app: &mut App) -> Result<()> {
             documents.total, documents.issues, documents.mrs, documents.discussions, documents.truncated
         ),
     ];
+    answer_with(app, &answer, error, &data, &lines)
+}
+
+/// Runs `lore embed`.
+///
+/// # Errors
+/// Those of the run.
+pub fn embed(args: &EmbedArgs, app: &mut App) -> Result<()> {
+    let job = built_in(EMBED)?;
+    if args.flags.dry_run {
+        return run::run_job(&job, &args.flags, app);
+    }
+    let (answer, error) = run::execute(&job, &args.flags, app)?;
+    let n = |name: &str| count(&answer, "embed", &[name]);
+    let (embedded, failed, skipped) = (n("embedded"), n("failed"), n("skipped"));
+    let data = json!({
+        "run_id": answer.run_id(),
+        "embedded": embedded,
+        "failed": failed,
+        "skipped": skipped,
+        "chunks": n("chunks"),
+        "warnings": answer.step("embed").map(|step| step.report.warnings.clone()).unwrap_or_default(),
+    });
+    let mut lines = vec![format!(
+        "{embedded} documents embedded ({} passages), {skipped} skipped, {failed} failed",
+        n("chunks")
+    )];
+    if let Some(step) = answer.step("embed") {
+        lines.extend(step.report.warnings.iter().cloned());
+    }
     answer_with(app, &answer, error, &data, &lines)
 }
 

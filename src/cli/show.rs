@@ -7,16 +7,12 @@ use serde::Serialize;
 use super::query::ScopeArgs;
 use super::{App, Human};
 use crate::clock;
-use crate::content::{ItemRef, ItemType};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::search::filter::Scope;
-use crate::search::literal::{self, Reference};
+use crate::search::literal::Reference;
+use crate::search::reference;
 use crate::search::snippet::printable;
-use crate::store::ReadTx;
 use crate::store::show::{self as sql, Candidate, Item, StoredNote};
-
-/// Near numbers that are named when an item is not there.
-const NEAR: i64 = 3;
 
 /// Show a stored thread as text.
 #[derive(Debug, clap::Args)]
@@ -70,74 +66,19 @@ struct Note {
 /// Runs `lore show`.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for a reference that cannot be read or means several items,
-/// [`ErrorKind::ReferenceNotFound`] when it is not stored or may not be seen.
+/// [`ErrorKind::Usage`](crate::error::ErrorKind::Usage) for a reference that cannot be read or means several items,
+/// [`ErrorKind::ReferenceNotFound`](crate::error::ErrorKind::ReferenceNotFound) when it is not stored or may not be seen.
 pub fn run(args: &ShowArgs, app: &mut App) -> Result<()> {
-    let reference = literal::reference(args.reference.trim()).ok_or_else(|| {
-        Error::usage(format!("{:?} is no reference", args.reference))
-            .hint("write group/project#12 for an issue, group/project!34 for a merge request, or its address")
-    })?;
+    let reference = reference::read(&args.reference)?;
     let scope = args.scope.resolve(app)?;
     let store = app.open_read_only()?;
     let thread = store.read(|tx| {
-        let candidate = find(tx, &reference, &args.reference, &scope)?;
+        let candidate = reference::find(tx, &reference, &args.reference, &scope)?;
         let item = sql::item(tx, reference.item_type, candidate.item_id)?;
         let notes = sql::notes(tx, reference.item_type, candidate.item_id)?;
         Ok(thread(&reference, candidate, item, notes, args.system, &scope))
     })?;
     app.reply(&thread, |out| write(out, &thread))
-}
-
-/// The one item that a reference means.
-fn find(tx: &ReadTx<'_>, reference: &Reference, shown: &str, scope: &Scope) -> Result<Candidate> {
-    let visible = |candidate: &Candidate| {
-        scope.allows(&candidate.project_path) && (scope.include_restricted || !candidate.confidential)
-    };
-    let mut found: Vec<Candidate> = sql::candidates(tx, reference.item_type, reference.iid)?
-        .into_iter()
-        .filter(|candidate| reference.may_mean(&candidate.project_path) && visible(candidate))
-        .collect();
-    if let Some(exact) = found
-        .iter()
-        .position(|candidate| reference.project.as_deref() == Some(candidate.project_path.as_str()))
-    {
-        return Ok(found.swap_remove(exact));
-    }
-    if found.len() > 1 {
-        let all: Vec<String> = found.iter().map(|candidate| name(reference.item_type, candidate)).collect();
-        return Err(Error::usage(format!("{shown} means several items: {}", all.join(", ")))
-            .hint("write the project's whole path in front"));
-    }
-    found.pop().map_or_else(|| Err(not_found(tx, reference, shown, &visible)?), Ok)
-}
-
-/// Says what is near. What may not be seen is as if it were not there.
-fn not_found(
-    tx: &ReadTx<'_>,
-    reference: &Reference,
-    shown: &str,
-    visible: &dyn Fn(&Candidate) -> bool,
-) -> Result<Error> {
-    let mut error = Error::new(ErrorKind::ReferenceNotFound, format!("{shown} is not stored"));
-    let mut near = Vec::new();
-    for project in crate::store::search::projects(tx)? {
-        if reference.project.is_some() && reference.may_mean(&project.path) {
-            near.extend(sql::nearest(tx, &project.path, reference.item_type, reference.iid, NEAR)?);
-        }
-    }
-    near.retain(|candidate| visible(candidate));
-    for candidate in near.iter().take(5) {
-        let title = printable(&candidate.title);
-        error = error.hint(format!("near: {} {title}", name(reference.item_type, candidate)));
-    }
-    if near.is_empty() {
-        error = error.hint("`lore query` finds items by their words; `lore run sync` brings new ones in");
-    }
-    Ok(error.hint("confidential items are shown with --include-confidential, inside the scope"))
-}
-
-fn name(item_type: ItemType, candidate: &Candidate) -> String {
-    ItemRef { project_path: candidate.project_path.clone(), item_type, iid: candidate.iid }.to_string()
 }
 
 fn thread(
@@ -172,7 +113,7 @@ fn thread(
         .collect();
     let (source_branch, target_branch) = item.branches.unzip();
     Thread {
-        reference: name(reference.item_type, &candidate),
+        reference: reference::name(reference.item_type, &candidate),
         source_type: reference.item_type.as_str(),
         project_path: candidate.project_path,
         iid: candidate.iid,

@@ -227,6 +227,13 @@ pub struct QueryConfig {
     pub terms_weight: f64,
     /// Candidates that each retriever hands on. Default 200.
     pub candidates: usize,
+    /// How the lists by words and by meaning become one: `minmax` (scores spread over 0 to 1),
+    /// `share` (scores as shares of the best) or `rrf` (reciprocal ranks). Default `minmax`.
+    pub fusion: FusionMethod,
+    /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.6.
+    pub lexical_weight: f64,
+    /// For `rrf`: the larger, the more the ranks further down count. Default 60.
+    pub rrf_k: f64,
     /// Whether confidential items and internal notes are answered when no scope is named.
     /// Default false.
     pub include_confidential: bool,
@@ -240,9 +247,24 @@ impl Default for QueryConfig {
             thread_weight: 0.5,
             terms_weight: 1.0,
             candidates: 200,
+            fusion: FusionMethod::Minmax,
+            lexical_weight: 0.6,
+            rrf_k: 60.0,
             include_confidential: false,
         }
     }
+}
+
+/// How ranked lists become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FusionMethod {
+    /// Scores are divided by the best, weighted and added.
+    Share,
+    /// Scores are spread over 0 to 1, weighted and added.
+    Minmax,
+    /// Reciprocal ranks, weighted and added.
+    Rrf,
 }
 
 /// `[embedding]`

@@ -135,6 +135,10 @@ impl Server {
         let response = request.send().await.map_err(transport)?;
         let status = response.status();
         let wait_ms = retry_after(response.headers(), clock::now_ms());
+        let form = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .map_or_else(String::new, |form| format!(", {}", String::from_utf8_lossy(form.as_bytes())));
         let bytes = response.bytes().await.map_err(transport)?;
         if !status.is_success() {
             return Err(Failed::Status { status, text: self.clean(&message(&bytes)), wait_ms });
@@ -142,9 +146,15 @@ impl Server {
         serde_json::from_slice(&bytes).map_err(|error| {
             let page = is_web_page(&bytes);
             let what = if page { "a web page".to_owned() } else { format!("something unexpected ({error})") };
+            let begins: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
             let error = Error::new(
                 ErrorKind::EmbeddingFailed,
-                format!("{} answers with {what} instead of vectors", redact_url(&url)),
+                format!(
+                    "{} answers with {what} instead of vectors (status {}{form}: {:?})",
+                    redact_url(&url),
+                    status.as_u16(),
+                    self.clean(&begins)
+                ),
             )
             .hint("check `url` and `provider` in [embedding]; a proxy in between may answer for the service");
             Failed::Transport(if page {

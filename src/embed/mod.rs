@@ -328,7 +328,8 @@ impl Embedder {
     /// busy, and those of [`Embedder::embed`].
     pub async fn embed_query(&self, text: &str) -> Result<Vec<f32>> {
         let texts = [format!("{}{text}", self.target.query_prefix)];
-        let call = self.provider.call(&texts, Some(self.query_timeout));
+        // The limit is kept here, whatever the provider waits for.
+        let call = self.provider.call(&texts, Some(self.query_timeout + Duration::from_secs(1)));
         let answer = tokio::time::timeout(self.query_timeout, call).await.map_err(|_| {
             Error::new(
                 ErrorKind::EmbeddingUnavailable,

@@ -15,6 +15,8 @@ pub enum Method {
     },
     /// Scores of each list are spread over 0 to 1, weighted and added.
     MinMax,
+    /// Scores of each list are divided by its best, weighted and added: 0 stays 0.
+    Share,
 }
 
 /// One retriever's answer.
@@ -43,6 +45,8 @@ pub struct Fused {
     pub ranks: Vec<Option<usize>>,
     /// Score in each list.
     pub scores: Vec<Option<f64>>,
+    /// What each list gave to the score.
+    pub parts: Vec<f64>,
 }
 
 /// Fuses lists. A document that a list holds twice counts once, with its better score;
@@ -58,6 +62,8 @@ pub fn fuse(buckets: &[Bucket<'_>], method: Method) -> Vec<Fused> {
                 Method::Rrf { k } => 1.0 / (k.max(0.0) + (idx + 1) as f64),
                 Method::MinMax if best > worst => (score - worst) / (best - worst),
                 Method::MinMax => 1.0,
+                Method::Share if best > 0.0 => (score / best).max(0.0),
+                Method::Share => 1.0,
             };
             let entry = fused.entry(document_id).or_insert_with(|| Fused {
                 document_id,
@@ -65,8 +71,12 @@ pub fn fuse(buckets: &[Bucket<'_>], method: Method) -> Vec<Fused> {
                 relative: 0.0,
                 ranks: vec![None; buckets.len()],
                 scores: vec![None; buckets.len()],
+                parts: vec![0.0; buckets.len()],
             });
             entry.score += bucket.weight * gain;
+            if let Some(part) = entry.parts.get_mut(bucket_idx) {
+                *part = bucket.weight * gain;
+            }
             if let (Some(rank), Some(seen)) =
                 (entry.ranks.get_mut(bucket_idx), entry.scores.get_mut(bucket_idx))
             {
@@ -162,7 +172,11 @@ mod tests {
     }
 
     fn method() -> impl Strategy<Value = Method> {
-        prop_oneof![(0.0_f64..100.0).prop_map(|k| Method::Rrf { k }), Just(Method::MinMax)]
+        prop_oneof![
+            (0.0_f64..100.0).prop_map(|k| Method::Rrf { k }),
+            Just(Method::MinMax),
+            Just(Method::Share)
+        ]
     }
 
     proptest! {

@@ -23,6 +23,9 @@ const PROSE: usize = 12;
 /// Characters of a query that are read.
 const MAX_CHARS: usize = 65_536;
 
+/// Bytes of a query after which no more is embedded: models see the beginning only.
+const MAX_MEANING: usize = 4_000;
+
 /// Characters of one word: longer ones are no words, and no document is found by them.
 const MAX_WORD_CHARS: usize = 256;
 
@@ -47,6 +50,8 @@ pub struct Query {
     pub wanted: Wanted,
     /// The tokens as they were written, without operators, for terms that are made of them.
     pub tokens: Vec<String>,
+    /// What is asked, without operators and what must not match: for the embedding model.
+    pub meaning: String,
     /// What was read otherwise than it was written.
     pub warnings: Vec<String>,
 }
@@ -67,6 +72,12 @@ impl Query {
             && self.literals.is_empty()
             && self.hashes.is_empty()
             && self.required.is_empty())
+    }
+
+    /// Whether all that is asked for are items and commits, by their names.
+    pub fn names_only(&self) -> bool {
+        self.required.is_empty()
+            && self.tokens.iter().all(|token| literal::reference(token).is_some() || literal::is_hash(token))
     }
 }
 
@@ -188,6 +199,13 @@ impl Reader {
 
     fn add_text(&mut self, text: &str) {
         for token in text.split_whitespace() {
+            let meaning = &mut self.query.meaning;
+            if meaning.len() < MAX_MEANING {
+                if !meaning.is_empty() {
+                    meaning.push(' ');
+                }
+                meaning.push_str(token);
+            }
             let tokens = &mut self.query.tokens;
             if tokens.len() < MAX_WORDS && !tokens.iter().any(|known| known == token) {
                 tokens.push(token.to_owned());

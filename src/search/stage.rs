@@ -62,13 +62,25 @@ impl Stages {
         let started = Instant::now();
         let mut status = Status::Ok;
         let out = work(&mut status)?;
-        self.0.push(Stage { name, status, elapsed: started.elapsed() });
+        let elapsed = started.elapsed();
+        // A stage that goes deeper is still one stage.
+        match self.0.iter_mut().find(|stage| stage.name == name) {
+            Some(stage) => stage.elapsed += elapsed,
+            None => self.0.push(Stage { name, status, elapsed }),
+        }
         Ok(out)
     }
 
     /// Notes a stage that did not run.
     pub fn note(&mut self, name: &'static str, status: Status) {
         self.0.push(Stage { name, status, elapsed: Duration::ZERO });
+    }
+
+    /// Adds to a stage what was done for it before.
+    pub fn add(&mut self, name: &'static str, elapsed: Duration) {
+        if let Some(stage) = self.0.iter_mut().find(|stage| stage.name == name) {
+            stage.elapsed += elapsed;
+        }
     }
 
     /// The stages in their order.

@@ -1,5 +1,3 @@
-mod quality;
-
 use super::*;
 use crate::content::filter::PathFilter;
 use crate::store::fixtures::{Doc, with};
@@ -7,6 +5,7 @@ use crate::store::fixtures::{Doc, with};
 fn request(text: &str) -> Request {
     Request {
         text: text.to_owned(),
+        like: None,
         flags: Wanted::default(),
         mode: Mode::Lexical,
         raw: false,
@@ -15,7 +14,7 @@ fn request(text: &str) -> Request {
         offset: 0,
         min_score: None,
         scope: Scope::default(),
-        settings: Settings { weights: [3.0, 1.0, 0.5, 1.0], candidates: 200, discussion: DISCUSSION_FACTOR },
+        settings: Settings::of_config(&crate::config::QueryConfig::default()),
         now: 10_000_000,
     }
 }

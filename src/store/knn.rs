@@ -36,6 +36,9 @@ const WIDER: usize = 4;
 /// Documents that one search returns at most.
 pub const MAX_LIMIT: usize = 10_000;
 
+/// Passages that stand for all others.
+const BACKGROUND: i64 = 256;
+
 /// Greatest `k` that sqlite-vec accepts.
 const VEC0_MAX_K: usize = 4_096;
 
@@ -301,6 +304,43 @@ fn ask_sqlite_vec(tx: &ReadTx<'_>, query: &NearestQuery<'_>, wanted: usize) -> R
         Ok(Candidate { distance: distance as u16, chunk_id: row.get(1)?, document_id: row.get(2)?, slot: 0 })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// How near passages are to a vector that have nothing to do with it: the mean over the
+/// first ones of the index. Models differ: with some every cosine is above one half.
+///
+/// # Errors
+/// SQLite's.
+pub fn background(tx: &ReadTx<'_>, identity: &Identity, vector: &[f32]) -> Result<f64> {
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT v.vector FROM chunks c CROSS JOIN chunk_vectors v ON v.chunk_id = c.id
+          WHERE c.identity_id = ?1 ORDER BY c.id LIMIT ?2",
+    )?;
+    let mut rows = statement.query((identity.id, BACKGROUND))?;
+    let (mut sum, mut n) = (0.0, 0.0);
+    while let Some(row) = rows.next()? {
+        sum += f64::from(half::dot(vector, row.get_ref(0)?.as_blob().unwrap_or_default()));
+        n += 1.0;
+    }
+    Ok(if n > 0.0 { (sum / n).clamp(0.0, 0.95) } else { 0.0 })
+}
+
+/// The first vectors of a document: its title's, then those of its passages.
+///
+/// # Errors
+/// SQLite's.
+pub fn vectors_of(
+    tx: &ReadTx<'_>,
+    identity: &Identity,
+    document_id: i64,
+    limit: i64,
+) -> Result<Vec<Vec<f32>>> {
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT v.vector FROM chunks c CROSS JOIN chunk_vectors v ON v.chunk_id = c.id
+          WHERE c.document_id = ?1 AND c.identity_id = ?2 ORDER BY c.ordinal LIMIT ?3",
+    )?;
+    let rows = statement.query_map((document_id, identity.id, limit), |row| row.get::<_, Vec<u8>>(0))?;
+    Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?.iter().map(|bytes| half::decode(bytes)).collect())
 }
 
 /// Exact similarities of candidates.

@@ -7,13 +7,17 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, params, params_from_iter};
 
 use super::ReadTx;
+use super::embeddings::size;
 use super::rank::{self, parameters};
 use crate::clock::Millis;
 use crate::content::filter::{Bitset, Filter, PathFilter};
 use crate::content::{ItemType, SourceType};
 use crate::error::{Error, ErrorKind, Result};
 
+mod items;
+
 pub use super::rank::{SATURATION, idf};
+pub use items::{ItemKey, documents_of, items, numbered};
 
 /// A project, as filters name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -346,58 +350,6 @@ pub fn newest(tx: &ReadTx<'_>, allowed: Option<&Bitset>, limit: usize) -> Result
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The item that a document belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ItemKey {
-    /// Whether it is a merge request.
-    pub merge_request: bool,
-    /// Local id of the issue or merge request.
-    pub item_id: i64,
-    /// Whether the document is one of its discussions.
-    pub is_discussion: bool,
-}
-
-/// The items of documents, in the order of `ids`. An id without a document is left out.
-///
-/// # Errors
-/// Those of SQLite.
-pub fn items(tx: &ReadTx<'_>, ids: &[i64]) -> Result<Vec<(i64, ItemKey)>> {
-    let mut statement = tx.sql().prepare_cached(
-        "SELECT d.id, d.item_type = 'merge_request', d.item_id, d.source_type = 'discussion'
-           FROM json_each(?1) AS j CROSS JOIN documents AS d ON d.id = j.value ORDER BY j.key",
-    )?;
-    let rows = statement.query_map([json_list(ids)], |row| {
-        Ok((
-            row.get(0)?,
-            ItemKey { merge_request: row.get(1)?, item_id: row.get(2)?, is_discussion: row.get(3)? },
-        ))
-    })?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-/// Documents of the items that have this number, with the paths of their projects. One
-/// look-up a project: there are far fewer projects than items.
-///
-/// # Errors
-/// Those of SQLite.
-pub fn numbered(tx: &ReadTx<'_>, item_type: ItemType, iid: i64) -> Result<Vec<(i64, String)>> {
-    let sql = match item_type {
-        ItemType::Issue => {
-            "SELECT d.id, p.path FROM projects AS p
-               CROSS JOIN issues AS i ON i.project_id = p.id AND i.iid = ?1
-               JOIN documents AS d ON d.source_type = 'issue' AND d.source_id = i.id ORDER BY d.id"
-        }
-        ItemType::MergeRequest => {
-            "SELECT d.id, p.path FROM projects AS p
-               CROSS JOIN merge_requests AS m ON m.project_id = p.id AND m.iid = ?1
-               JOIN documents AS d ON d.source_type = 'merge_request' AND d.source_id = m.id ORDER BY d.id"
-        }
-    };
-    let mut statement = tx.sql().prepare_cached(sql)?;
-    let rows = statement.query_map([iid], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
 /// What is shown of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hydrated {
@@ -427,6 +379,8 @@ pub struct Hydrated {
     pub labels: Vec<String>,
     /// Files touched, by name.
     pub paths: Vec<String>,
+    /// Characters of the header in front of the text.
+    pub body_start: usize,
     /// Text without the header.
     pub body: String,
     /// Text of the item's threads.
@@ -445,7 +399,8 @@ pub fn hydrate(tx: &ReadTx<'_>, ids: &[i64]) -> Result<Vec<Hydrated>> {
                                     WHERE o.source_type = d.item_type AND o.source_id = d.item_id
                                       AND o.is_confidential <= d.is_confidential)),
                 (SELECT json_group_array(label_name ORDER BY label_name) FROM document_labels WHERE document_id = d.id),
-                (SELECT json_group_array(path ORDER BY path) FROM document_paths WHERE document_id = d.id)
+                (SELECT json_group_array(path ORDER BY path) FROM document_paths WHERE document_id = d.id),
+                d.body_start
            FROM json_each(?1) AS j CROSS JOIN documents AS d ON d.id = j.value
            JOIN projects AS p ON p.id = d.project_id
           ORDER BY j.key",
@@ -465,6 +420,7 @@ pub fn hydrate(tx: &ReadTx<'_>, ids: &[i64]) -> Result<Vec<Hydrated>> {
             updated_at: row.get(7)?,
             state: row.get(8)?,
             project_path: row.get(9)?,
+            body_start: size(row, 15)?,
             body: row.get(10)?,
             thread: row.get(11)?,
             title: row.get(12)?,

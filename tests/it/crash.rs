@@ -18,7 +18,7 @@ fn a_run_killed_at_any_planned_point_is_completed_by_the_next() {
     for point in ["after-lock", "before-commit", "after-commit", "before-release"] {
         for n in 1..=30 {
             let bench = Bench::new();
-            let mut command = bench.command(["run", "demo", "--quiet"]);
+            let mut command = bench.command(["run", "demo", "--skip", "embed", "--quiet"]);
             let output = command.env("LORE_FAULT", format!("{point}:{n}")).output().unwrap();
             if output.status.success() {
                 break;
@@ -26,7 +26,7 @@ fn a_run_killed_at_any_planned_point_is_completed_by_the_next() {
             use std::os::unix::process::ExitStatusExt;
             assert_eq!(output.status.signal(), Some(9), "{}", String::from_utf8_lossy(&output.stderr));
             killed += 1;
-            bench.lore(["run", "demo", "--quiet"]).ok();
+            bench.lore(["run", "demo", "--skip", "embed", "--quiet"]).ok();
             assert_eq!(dump(&bench.database()), undisturbed, "killed at {point}, time {n}");
             bench.lore(["status", "--check"]).ok();
             let open = number(&bench.database(), "SELECT count(*) FROM runs WHERE state = 'running'");
@@ -42,12 +42,12 @@ fn a_run_killed_at_random_moments_is_completed_by_the_next() {
     let undisturbed = dump(&Bench::demo().database());
     let bench = Bench::new();
     for delay_ms in [3, 11, 17, 29, 41, 59, 83, 97, 131, 173] {
-        let running = bench.spawn(["run", "demo", "--quiet", "--full"]);
+        let running = bench.spawn(["run", "demo", "--skip", "embed", "--quiet", "--full"]);
         crate::support::binary::nap(Duration::from_millis(delay_ms));
         running.signal(Signal::KILL);
         let _ended = running.wait(LIMIT);
     }
-    bench.lore(["run", "demo", "--quiet"]).ok();
+    bench.lore(["run", "demo", "--skip", "embed", "--quiet"]).ok();
     assert_eq!(dump(&bench.database()), undisturbed);
 }
 
@@ -55,12 +55,12 @@ fn a_run_killed_at_random_moments_is_completed_by_the_next() {
 fn twice_is_once() {
     let bench = Bench::demo();
     let once = dump(&bench.database());
-    let answer = bench.lore(["run", "demo", "--json"]).data();
+    let answer = bench.lore(["run", "demo", "--skip", "embed", "--json"]).data();
     assert_eq!(dump(&bench.database()), once);
     let regenerated =
         answer["steps"].as_array().unwrap().iter().find(|step| step["kind"] == "regenerate-docs").unwrap();
     assert_eq!(regenerated["report"]["counts"]["regenerated"].as_i64().unwrap_or(0), 0);
-    bench.lore(["run", "demo", "--full", "--quiet"]).ok();
+    bench.lore(["run", "demo", "--skip", "embed", "--full", "--quiet"]).ok();
     assert_eq!(dump(&bench.database()), once, "a full run makes the same");
 }
 
@@ -73,25 +73,26 @@ fn two_runs_at_once_one_works_and_the_other_names_the_holder() {
         "UPDATE app_lock SET owner = 'other', token = token + 1, beat = 1, boot_id = 'b', pid = 7, host = 'node-2', job = 'sync',
                 acquired_at = unixepoch('subsec') * 1000, heartbeat_at = unixepoch('subsec') * 1000",
     );
-    let refused = bench.lore(["run", "demo"]).fails(75);
+    let refused = bench.lore(["run", "demo", "--skip", "embed"]).fails(75);
     for part in ["job sync", "node-2", "pid 7", "lore lock break --owner other"] {
         assert!(refused.contains(part), "{part} in {refused}");
     }
-    let answer = bench.lore(["run", "demo", "--json"]);
+    let answer = bench.lore(["run", "demo", "--skip", "embed", "--json"]);
     assert_eq!(answer.code, 75);
     assert_eq!(answer.json()["error"]["code"], "LOCKED");
-    let skipped = bench.lore(["run", "demo", "--if-locked", "skip", "--json"]).data();
+    let skipped = bench.lore(["run", "demo", "--skip", "embed", "--if-locked", "skip", "--json"]).data();
     assert_eq!(skipped["state"], "skipped");
     bench.lore(["lock", "break", "--owner", "somebody"]).fails(2);
     bench.lore(["lock", "break", "--owner", "other"]).ok();
-    bench.lore(["run", "demo", "--quiet"]).ok();
+    bench.lore(["run", "demo", "--skip", "embed", "--quiet"]).ok();
 }
 
 #[test]
 fn twenty_starts_at_once_take_twenty_tokens_or_are_refused() {
     let bench = Bench::demo();
     let before = number(&bench.database(), "SELECT token FROM app_lock");
-    let running: Vec<_> = (0..20).map(|_| bench.spawn(["run", "demo", "--quiet"])).collect();
+    let running: Vec<_> =
+        (0..20).map(|_| bench.spawn(["run", "demo", "--skip", "embed", "--quiet"])).collect();
     let mut done = 0;
     for process in running {
         let output = process.wait(LIMIT);
@@ -111,14 +112,16 @@ fn a6_03_a_paused_holder_that_wakes_up_is_fenced() {
     let mut bench = Bench::new();
     bench.var("LORE__LOCK__HEARTBEAT", "100ms").var("LORE__LOCK__LEASE", "600ms");
     bench.var("LORE_FAULT", "after-lock:1:stop");
-    let holder = bench.spawn(["run", "demo", "--quiet"]);
+    let holder = bench.spawn(["run", "demo", "--skip", "embed", "--quiet"]);
     bench.var("LORE_FAULT", "");
     until("the holder's lock", || {
         let held = "SELECT count(*) FROM app_lock WHERE owner IS NOT NULL";
         bench.database().exists() && try_number(&bench.database(), held) == Some(1)
     });
     // The holder's process is alive, so only its silence counts.
-    bench.lore(["run", "demo", "--quiet", "--if-locked", "wait", "--lock-wait", "20s"]).ok();
+    bench
+        .lore(["run", "demo", "--skip", "embed", "--quiet", "--if-locked", "wait", "--lock-wait", "20s"])
+        .ok();
     let content = dump(&bench.database());
     let runs = "SELECT count(*) FROM runs WHERE state = 'abandoned'";
     assert_eq!(number(&bench.database(), runs), 1, "the paused run is closed by the taker");
@@ -134,12 +137,12 @@ fn a6_03_a_paused_holder_that_wakes_up_is_fenced() {
 #[test]
 fn a6_01_a6_04_a_killed_run_is_closed_by_the_next_start() {
     let bench = Bench::demo();
-    let mut command = bench.command(["run", "demo", "--quiet"]);
+    let mut command = bench.command(["run", "demo", "--skip", "embed", "--quiet"]);
     let killed = command.env("LORE_FAULT", "after-lock").output().unwrap();
     assert!(!killed.status.success());
     let rows = bench.lore(["runs", "list", "--json"]).data();
     assert_eq!(rows["runs"][0]["state"], "running", "nobody has looked yet");
-    let next = bench.lore(["run", "demo", "--json"]).data();
+    let next = bench.lore(["run", "demo", "--skip", "embed", "--json"]).data();
     assert_eq!(next["abandoned_runs"].as_array().unwrap().len(), 1, "the process is gone: no wait");
     let rows = bench.lore(["runs", "list", "--json"]).data();
     assert_eq!(rows["runs"][1]["state"], "abandoned");
@@ -151,7 +154,7 @@ fn sigterm_ends_a_run_as_interrupted_and_resume_completes_it() {
     let mut seen = 0;
     for delay_ms in [20, 40, 60, 90, 120] {
         let bench = Bench::new();
-        let running = bench.spawn(["run", "demo", "--quiet"]);
+        let running = bench.spawn(["run", "demo", "--skip", "embed", "--quiet"]);
         crate::support::binary::nap(Duration::from_millis(delay_ms));
         running.signal(Signal::TERM);
         let ended = running.wait(Duration::from_secs(10));
@@ -160,11 +163,11 @@ fn sigterm_ends_a_run_as_interrupted_and_resume_completes_it() {
             if let Some(run) = runs["runs"].as_array().unwrap().first() {
                 assert_eq!(run["state"], "interrupted");
                 assert_eq!(bench.lore(["lock", "status", "--json"]).data()["owner"], serde_json::Value::Null);
-                bench.lore(["run", "demo", "--quiet", "--resume"]).ok();
+                bench.lore(["run", "demo", "--skip", "embed", "--quiet", "--resume"]).ok();
                 seen += 1;
             }
         }
-        bench.lore(["run", "demo", "--quiet"]).ok();
+        bench.lore(["run", "demo", "--skip", "embed", "--quiet"]).ok();
         assert_eq!(dump(&bench.database()), undisturbed, "stopped after {delay_ms} ms ({})", ended.code);
     }
     println!("{seen} of 5 runs were under way when the signal came");
@@ -175,13 +178,13 @@ fn a3_24_a_writer_that_waits_is_served_and_one_that_waits_too_long_is_told() {
     let mut bench = Bench::demo();
     let other = crate::support::dump::open(&bench.database());
     other.execute_batch("BEGIN IMMEDIATE; UPDATE projects SET name = name").unwrap();
-    let running = bench.spawn(["run", "demo", "--quiet"]);
+    let running = bench.spawn(["run", "demo", "--skip", "embed", "--quiet"]);
     crate::support::binary::nap(Duration::from_millis(700));
     other.execute_batch("COMMIT").unwrap();
     running.wait(LIMIT).ok();
     bench.var("LORE__DATABASE__BUSY_TIMEOUT", "300ms");
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let told = bench.lore(["run", "demo"]).fails(9);
+    let told = bench.lore(["run", "demo", "--skip", "embed"]).fails(9);
     assert!(told.contains("write-locked by"), "a3_24: {told}");
     other.execute_batch("ROLLBACK").unwrap();
 }
@@ -190,8 +193,8 @@ fn a3_24_a_writer_that_waits_is_served_and_one_that_waits_too_long_is_told() {
 #[test]
 fn a6_04_a_run_that_breaks_between_its_steps_is_closed_and_frees_the_lock() {
     for (trigger, arguments) in [
-        ("BEFORE INSERT ON step_attempts", &["run", "demo", "--quiet"][..]),
-        ("BEFORE UPDATE ON dirty_sources", &["run", "demo", "--quiet", "--retry-failed"]),
+        ("BEFORE INSERT ON step_attempts", &["run", "demo", "--skip", "embed", "--quiet"][..]),
+        ("BEFORE UPDATE ON dirty_sources", &["run", "demo", "--skip", "embed", "--quiet", "--retry-failed"]),
     ] {
         let bench = Bench::demo();
         execute(

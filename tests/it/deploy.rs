@@ -594,7 +594,7 @@ fn every_kind_of_broken_run_raises_exactly_its_alert() {
 
     let bench = Bench::new();
     bench.write("lore.toml", "[metrics]\njobs = [\"sync\"]\n");
-    bench.lore(["run", "demo", "--quiet"]).ok();
+    bench.lore(["run", "demo", "--skip", "embed", "--quiet"]).ok();
     let never = series(&bench.lore(["metrics"]).ok());
     groups.push(group("never scheduled", &never, &never, 30, &["LoreJobNeverSucceeded"]));
 

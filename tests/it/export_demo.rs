@@ -5,7 +5,7 @@ use crate::support::binary::Bench;
 #[test]
 fn the_queries_that_the_demo_proposes_find_something() {
     let bench = Bench::new();
-    let output = bench.lore(["run", "demo"]).ok();
+    let output = bench.lore(["run", "demo", "--skip", "embed"]).ok();
     let queries: Vec<&str> = output
         .lines()
         .filter_map(|line| line.trim().strip_prefix("lore query '")?.strip_suffix('\''))

@@ -78,7 +78,9 @@ fn a_database_of_another_program_is_left_as_it_is() {
         other.pragma_update(None, "user_version", version).unwrap();
         drop(other);
         let before = std::fs::read(&path).unwrap();
-        for args in [&["run", "demo"][..], &["status"], &["query", "x"], &["lock", "status"]] {
+        for args in
+            [&["run", "demo", "--skip", "embed"][..], &["status"], &["query", "x"], &["lock", "status"]]
+        {
             let path = path.to_str().unwrap();
             let stderr = bench.lore(["--database", path].iter().chain(args)).fails(11);
             assert!(stderr.contains("of another program"), "{args:?} {stderr}");
@@ -91,7 +93,7 @@ fn a_database_of_another_program_is_left_as_it_is() {
 fn what_is_no_database_is_named_with_what_to_do() {
     let bench = Bench::new();
     let text = bench.write("text.db", "not a database, but long enough to look at\n");
-    for args in [&["run", "demo"][..], &["status"], &["query", "x"]] {
+    for args in [&["run", "demo", "--skip", "embed"][..], &["status"], &["query", "x"]] {
         let stderr = bench.lore(["--database", text.to_str().unwrap()].iter().chain(args)).fails(11);
         assert!(
             stderr.contains("text.db") && stderr.contains("hint: name another file"),
@@ -137,7 +139,19 @@ fn the_check_of_a_damaged_database_exits_22_and_points_to_a_backup() {
 fn first_runs_that_start_together_wait_for_each_other() {
     let bench = Bench::new();
     let running: Vec<_> = (0..8)
-        .map(|_| bench.spawn(["run", "demo", "--quiet", "--if-locked", "wait", "--lock-wait", "60s"]))
+        .map(|_| {
+            bench.spawn([
+                "run",
+                "demo",
+                "--skip",
+                "embed",
+                "--quiet",
+                "--if-locked",
+                "wait",
+                "--lock-wait",
+                "60s",
+            ])
+        })
         .collect();
     for run in running {
         run.wait(LIMIT).ok();
@@ -150,8 +164,18 @@ fn waiting_for_the_lock_outlasts_a_holder_that_hangs_in_a_transaction() {
     bench.var("LORE__DATABASE__BUSY_TIMEOUT", "100ms");
     let shell = open(&bench.database());
     shell.execute_batch("BEGIN IMMEDIATE").unwrap();
-    bench.lore(["run", "demo", "--quiet"]).fails(9);
-    let waiting = bench.spawn(["run", "demo", "--quiet", "--if-locked", "wait", "--lock-wait", "50s"]);
+    bench.lore(["run", "demo", "--skip", "embed", "--quiet"]).fails(9);
+    let waiting = bench.spawn([
+        "run",
+        "demo",
+        "--skip",
+        "embed",
+        "--quiet",
+        "--if-locked",
+        "wait",
+        "--lock-wait",
+        "50s",
+    ]);
     nap(Duration::from_millis(700));
     shell.execute_batch("ROLLBACK").unwrap();
     waiting.wait(LIMIT).ok();
@@ -162,8 +186,9 @@ fn waiting_for_the_lock_outlasts_a_holder_that_hangs_in_a_transaction() {
         )
         .unwrap();
     shell.execute_batch("BEGIN IMMEDIATE").unwrap();
-    bench.lore(["run", "demo", "--quiet"]).fails(75);
-    let skipped = bench.lore(["run", "demo", "--quiet", "--if-locked", "skip", "--json"]).data();
+    bench.lore(["run", "demo", "--skip", "embed", "--quiet"]).fails(75);
+    let skipped =
+        bench.lore(["run", "demo", "--skip", "embed", "--quiet", "--if-locked", "skip", "--json"]).data();
     assert_eq!(skipped["state"], "skipped");
 }
 

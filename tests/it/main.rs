@@ -35,6 +35,8 @@ mod gitlab_model;
 mod hostile;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
+/// Answers by meaning, and without it.
+mod meaning;
 /// `lore metrics` and what real servers make of it.
 mod metrics;
 /// `lore query` and `lore show` on the sample project.

@@ -105,10 +105,10 @@ fn a6_13_a_failed_run_and_a_crash_do_not_move_the_last_success() {
     assert_eq!(one["lore_graph_schedule_period_seconds{graph=\"sync\"}"], 900.0);
     assert_eq!(one["lore_graph_runs_total{graph=\"sync\",outcome=\"failed\"}"], 0.0);
     // A crash: the run stays open until the next one closes it.
-    let mut crashing = bench.command(["run", "demo", "--quiet"]);
+    let mut crashing = bench.command(["run", "demo", "--skip", "embed", "--quiet"]);
     crashing.env("LORE_FAULT", "after-lock");
     drop(crashing.output().unwrap());
-    bench.lore(["run", "demo", "--quiet"]).ok();
+    bench.lore(["run", "demo", "--skip", "embed", "--quiet"]).ok();
     let two = metrics(&bench);
     let ended = two["lore_graph_runs_total{graph=\"demo\",outcome=\"succeeded\"}"];
     assert_eq!(ended, 2.0);
@@ -131,7 +131,7 @@ fn metrics_are_read_while_a_run_holds_the_lock_and_the_exporter_never_takes_it()
     bench.write("lore.toml", "");
     let (running, address) = listen(&bench);
     let before = metrics(&bench)["lore_lock_takeovers_total"];
-    bench.lore(["run", "demo", "--quiet"]).ok();
+    bench.lore(["run", "demo", "--skip", "embed", "--quiet"]).ok();
     let (status, text) = request(&address, "GET", "/metrics", "");
     assert_eq!(status, 200);
     let served = series(&text);
@@ -264,7 +264,7 @@ fn a_gateway_that_is_down_or_refuses_fails_the_command_and_not_the_run() {
     let stderr = bench.lore(["metrics", "--push", &nobody]).fails(8);
     assert!(!stderr.contains("S3CR3T"), "{stderr}");
     bench.var("LORE__METRICS__PUSH", &nobody.replace("user:S3CR3T@", ""));
-    let output = bench.lore(["run", "demo"]);
+    let output = bench.lore(["run", "demo", "--skip", "embed"]);
     assert!(output.stderr.contains("push metrics"), "{}", output.stderr);
     assert_eq!(output.code, 0);
 }
@@ -274,7 +274,7 @@ fn every_run_writes_the_textfile_with_how_it_ended() {
     let bench = Bench::new();
     bench.write("lore.toml", "[metrics]\ntextfile = \"lore.prom\"\n");
     bench.write("broken.toml", BROKEN);
-    bench.lore(["run", "demo", "--quiet"]).ok();
+    bench.lore(["run", "demo", "--skip", "embed", "--quiet"]).ok();
     let read = || series(&std::fs::read_to_string(bench.path().join("lore.prom")).unwrap());
     let good = read();
     assert_eq!(good["lore_graph_runs_total{graph=\"demo\",outcome=\"succeeded\"}"], 1.0);

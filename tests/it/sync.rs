@@ -59,17 +59,17 @@ fn bench(server: &FakeGitlab) -> Bench {
 fn a_sync_brings_everything_in_and_the_next_one_only_looks() {
     let server = server();
     let bench = bench(&server);
-    bench.lore(["run", "sync", "--quiet"]).ok();
+    bench.lore(["run", "sync", "--skip", "embed", "--quiet"]).ok();
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM issues"), 25);
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM merge_requests"), 5);
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM notes"), 60);
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM pending_discussion_fetches"), 0);
     // 30 items, and a discussion of each.
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM documents"), 60);
-    bench.lore(["run", "sync", "--quiet"]).ok();
+    bench.lore(["run", "sync", "--skip", "embed", "--quiet"]).ok();
     server.take_log();
     let content = dump(&bench.database());
-    let answer = bench.lore(["run", "sync", "--json"]).data();
+    let answer = bench.lore(["run", "sync", "--skip", "embed", "--json"]).data();
     assert_eq!(server.take_log().len(), 5, "one request per stream");
     assert_eq!(dump(&bench.database()), content);
     assert_eq!(answer["steps"][0]["report"]["counts"]["requests"], 5, "{answer}");
@@ -214,7 +214,7 @@ fn a5_05_a5_14_null_authors_and_equal_numbers_are_found_by_a_query() {
     });
     let mut bench = Bench::new();
     configure(&mut bench, &server.url(), &["group/a", "group/b"]);
-    bench.lore(["run", "sync", "--quiet"]).ok();
+    bench.lore(["run", "sync", "--skip", "embed", "--quiet"]).ok();
     let found = bench.lore(["query", "iid two", "--json"]).data();
     let results = found["results"].as_array().unwrap();
     assert_eq!(results.len(), 4, "{found}");
@@ -242,7 +242,7 @@ fn recorded_answers_of_gitlab_com_go_through_a_whole_sync() {
         &server.url(),
         &["packit-service/ogr-tests", "forgejo/test_repo", "troyengel/archbuild"],
     );
-    let answer = bench.lore(["run", "sync", "--json"]);
+    let answer = bench.lore(["run", "sync", "--skip", "embed", "--json"]);
     assert_eq!(answer.code, 0, "{}", answer.stderr);
     let answer = answer.data();
     assert_eq!(answer["steps"][0]["report"]["counts"]["projects"], 3, "{answer}");

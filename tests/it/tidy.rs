@@ -20,7 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("gitlab", &["backoff", "clock", "config", "content", "duration", "engine::cancel", "error", "secret"]),
     ("export", &["clock", "config", "content", "engine::cancel", "error"]),
     ("embed", &["backoff", "clock", "config", "content", "engine::cancel", "error", "secret"]),
-    ("search", &["clock", "config", "content", "error", "store"]),
+    ("search", &["clock", "config", "content", "embed", "error", "store"]),
     ("engine", &["backoff", "clock", "config", "error", "fault", "job", "store"]),
     (
         "steps",

@@ -190,7 +190,7 @@ fn a_failed_attempt_is_an_error_span_with_its_code() {
 fn a_collector_that_is_down_refuses_or_hangs_changes_no_result_and_costs_three_seconds_at_most() {
     let plain = Bench::new();
     let begun = Instant::now();
-    plain.lore(["run", "demo", "--quiet"]).ok();
+    plain.lore(["run", "demo", "--skip", "embed", "--quiet"]).ok();
     let without = begun.elapsed();
     let refusing = Listener::start(503);
     // Accepts connections into its backlog and never reads.
@@ -200,7 +200,7 @@ fn a_collector_that_is_down_refuses_or_hangs_changes_no_result_and_costs_three_s
         let mut bench = Bench::new();
         bench.var("LORE__TRACING__ENDPOINT", &format!("http://{endpoint}"));
         let begun = Instant::now();
-        let output = bench.lore(["run", "demo", "--quiet"]);
+        let output = bench.lore(["run", "demo", "--skip", "embed", "--quiet"]);
         let took = begun.elapsed();
         assert_eq!(output.code, 0, "{endpoint}: {}", output.stderr);
         let answer = bench.lore(["runs", "--json"]).data();
@@ -215,7 +215,7 @@ fn the_lock_is_free_before_anybody_is_waited_for() {
     let mut bench = Bench::demo();
     bench.var("LORE__TRACING__ENDPOINT", &format!("http://{}", hanging.local_addr().unwrap()));
     bench.var("LORE__METRICS__PUSH", &format!("http://{}", hanging.local_addr().unwrap()));
-    let mut waiting = bench.spawn(["run", "demo", "--quiet"]);
+    let mut waiting = bench.spawn(["run", "demo", "--skip", "embed", "--quiet"]);
     let begun = Instant::now();
     loop {
         let lock = bench.lore(["lock", "status", "--json"]).data();
@@ -232,7 +232,7 @@ fn the_lock_is_free_before_anybody_is_waited_for() {
 #[test]
 fn json_log_lines_carry_run_job_step_attempt_and_trace() {
     let bench = Bench::new();
-    let output = bench.lore(["run", "demo", "--log-format", "json"]);
+    let output = bench.lore(["run", "demo", "--skip", "embed", "--log-format", "json"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
     let lines: Vec<serde_json::Value> =
         output.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -259,7 +259,7 @@ fn a_check_is_pinged_with_run_id_and_exit_code_and_its_address_is_never_shown() 
     );
     bench.write("broken.toml", "[steps.ingest]\nwith = { source = \"none\" }\n");
     bench.var("HC", &format!("http://{}/ping/S3CR3T", check.address));
-    let good = bench.lore(["run", "demo", "-vv"]);
+    let good = bench.lore(["run", "demo", "--skip", "embed", "-vv"]);
     let bad = bench.lore(["run", "./broken.toml", "-vv"]);
     assert_eq!((good.code, bad.code), (0, 3), "{}", bad.stderr);
     assert!(!good.stderr.contains("S3CR3T") && !bad.stderr.contains("S3CR3T"), "{}", good.stderr);
@@ -286,7 +286,7 @@ fn a_check_that_is_down_or_refuses_or_has_no_address_fails_nothing() {
         let mut bench = Bench::new();
         bench.write("lore.toml", "[notify.demo]\nping = { env = \"HC\" }\n");
         bench.var("HC", &value);
-        let output = bench.lore(["run", "demo"]);
+        let output = bench.lore(["run", "demo", "--skip", "embed"]);
         assert_eq!(output.code, 0, "{}", output.stderr);
         assert!(!output.stderr.contains("S3CR3T"), "{}", output.stderr);
         assert!(output.stderr.contains("WARN"), "{}", output.stderr);

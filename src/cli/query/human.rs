@@ -73,10 +73,14 @@ fn write_hit(
         let explain = &hit.explain;
         let rank = explain.fts_rank.map_or_else(|| "-".to_owned(), |rank| format!("#{rank}"));
         let bm25 = explain.bm25.map_or_else(|| "-".to_owned(), |score| format!("{score:.3}"));
+        let vector = match (explain.vector_rank, explain.cosine) {
+            (Some(rank), Some(cosine)) => format!("#{rank} (cosine {cosine:.3})"),
+            (_, _) => "-".to_owned(),
+        };
         let pinned = if explain.pinned { ", named by the query" } else { "" };
         let matched: Vec<&str> = explain.matched.iter().map(String::as_str).collect();
         let line = format!(
-            "{INDENT}Vector: -, FTS: {rank}, BM25: {bm25}, relevance: {:.2}{pinned}; matched: {}",
+            "{INDENT}Vector: {vector}, FTS: {rank}, BM25: {bm25}, relevance: {:.2}{pinned}; matched: {}",
             hit.relevance,
             printable(&matched.join(", "))
         );
@@ -106,7 +110,8 @@ fn write_hit(
 
 /// Nothing was found: says what was tried, and what to let go.
 fn nothing(out: &mut Human<'_>, request: &Request, answer: &Answer) -> io::Result<()> {
-    out.line(format!("No results for {:?} among {} documents.", printable(&request.text), answer.corpus))?;
+    let asked = request.like.as_deref().unwrap_or(&request.text);
+    out.line(format!("No results for {:?} among {} documents.", printable(asked), answer.corpus))?;
     let absent: Vec<&str> =
         answer.terms.iter().filter(|term| term.documents == 0).map(|term| term.text.as_str()).collect();
     if !absent.is_empty() {

@@ -6,7 +6,7 @@ use super::Highlight;
 use crate::clock;
 use crate::content::ItemRef;
 use crate::error::Result;
-use crate::search::{Answer, Hit, Request};
+use crate::search::{Answer, Explain, Hit, Request};
 
 /// Fields of a result, in their order.
 pub(super) const FIELDS: &[&str] = &[
@@ -74,6 +74,7 @@ pub(super) fn data(
         .collect();
     Ok(json!({
         "query": request.text,
+        "like": request.like,
         "mode": answer.mode.as_str(),
         "total_results": answer.total.count,
         "results": results,
@@ -116,9 +117,16 @@ fn result(hit: &Hit, highlight: Highlight, explain: bool) -> Map<String, Value> 
             "explain",
             json!({
                 "fts_rank": explain.fts_rank,
-                "vector_rank": null,
-                "rrf_score": explain.fts_rank.map(rrf),
                 "bm25": explain.bm25,
+                "vector_rank": explain.vector_rank,
+                "cosine": explain.cosine.map(rounded),
+                "chunk": explain.chunk.map(|(from, to)| json!({ "char_start": from, "char_end": to })),
+                "rrf_score": rrf(explain),
+                "fused": explain.fused.map(|fused| json!({
+                    "lexical": rounded(fused.lexical),
+                    "vector": rounded(fused.vector),
+                    "sum": rounded(fused.sum),
+                })),
                 "pinned": explain.pinned,
                 "matched_terms": explain.matched,
             }),
@@ -127,11 +135,14 @@ fn result(hit: &Hit, highlight: Highlight, explain: bool) -> Map<String, Value> 
     out
 }
 
-/// What the rank alone would be worth in reciprocal rank fusion (k = 60).
-fn rrf(rank: usize) -> f64 {
+/// What the ranks alone would be worth in reciprocal rank fusion (k = 60).
+fn rrf(explain: &Explain) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
-    let rank = rank as f64;
-    1.0 / (60.0 + rank)
+    let worth = |rank: usize| 1.0 / (60.0 + rank as f64);
+    match (explain.fts_rank.map(worth), explain.vector_rank.map(worth)) {
+        (None, None) => None,
+        (lexical, vector) => Some(lexical.unwrap_or(0.0) + vector.unwrap_or(0.0)),
+    }
 }
 
 /// Six decimals are enough to tell results apart.
