@@ -458,7 +458,7 @@ impl World {
     }
 
     fn sync(&self) -> i32 {
-        self.bench.lore(["run", "sync", "--quiet"]).code
+        self.bench.lore(["run", "sync", "--skip", "embed", "--quiet"]).code
     }
 }
 
@@ -562,7 +562,7 @@ fn every_kind_of_broken_run_raises_exactly_its_alert() {
 
     let world = World::new();
     let before = world.exposition();
-    let mut dying = world.bench.command(["run", "sync", "--quiet"]);
+    let mut dying = world.bench.command(["run", "sync", "--skip", "embed", "--quiet"]);
     dying.env("LORE_FAULT", "after-lock");
     drop(dying.output().unwrap());
     let held = world.exposition();

@@ -210,7 +210,7 @@ fn stored_text_cannot_drive_the_terminal() {
         "lore.toml",
         "[sources.x]\nkind = \"gitlab-export\"\npath = \"x\"\nproject = \"a/b\"\nweb_url = \"https://h/a/b\"\n",
     );
-    bench.lore(["run", "sync", "--quiet"]).ok();
+    bench.lore(["run", "sync", "--skip", "embed", "--quiet"]).ok();
     for args in [
         &["query", "photo"][..],
         &["show", "#1"],
@@ -234,7 +234,7 @@ fn an_export_without_any_item_is_said() {
         "lore.toml",
         "[sources.x]\nkind = \"gitlab-export\"\npath = \"x\"\nproject = \"a/b\"\nweb_url = \"https://h/a/b\"\n",
     );
-    let output = bench.lore(["run", "sync", "--json"]);
+    let output = bench.lore(["run", "sync", "--skip", "embed", "--json"]);
     let answer = output.json().to_string();
     assert!(answer.contains("holds no issue and no merge request"), "{answer}");
 }
