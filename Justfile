@@ -33,7 +33,7 @@ bench:
 
 # Quality of answers on collections: corpus.jsonl, queries.jsonl, qrels.tsv, plain or gzipped.
 quality *DIRS:
-    cargo bench --locked --bench quality -- {{DIRS}}
+    cargo bench --locked --bench quality -- {{ DIRS }}
 
 # An empty migration with the next number.
 migration NAME:
