@@ -33,6 +33,8 @@ mod export_world;
 mod gitlab_model;
 /// Surroundings that do not help.
 mod hostile;
+/// The container image.
+mod image;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
 /// Answers by meaning, and without it.
