@@ -24,6 +24,7 @@ pub mod secret;
 pub mod steps;
 pub mod store;
 pub mod telemetry;
+pub mod traffic;
 
 pub use cli::{World, run};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
+use tracing::Instrument as _;
 use url::Url;
 
 use super::provider::CallError;
@@ -12,6 +13,7 @@ use crate::clock;
 use crate::config::EmbeddingConfig;
 use crate::error::{Error, ErrorKind, Result, io_error};
 use crate::secret::{Secret, redact_url};
+use crate::traffic::Stats;
 
 /// Longest part of an answer that is shown, in characters.
 const SHOWN_CHARS: usize = 300;
@@ -22,6 +24,9 @@ pub struct Server {
     base: Url,
     token: Option<Secret>,
     timeout: Duration,
+    stats: Stats,
+    /// The step that the requests are made for: tasks of the runtime do not know it.
+    span: tracing::Span,
 }
 
 impl std::fmt::Debug for Server {
@@ -78,7 +83,14 @@ impl Server {
         let client = builder
             .build()
             .map_err(|error| Error::internal("cannot make an HTTP client").because(error.without_url()))?;
-        Ok(Self { client, base, token, timeout: config.timeout })
+        Ok(Self {
+            client,
+            base,
+            token,
+            timeout: config.timeout,
+            stats: Stats::default(),
+            span: tracing::Span::current(),
+        })
     }
 
     /// The address without secrets.
@@ -89,6 +101,11 @@ impl Server {
     /// Path of the address, without the slash at its end.
     pub fn path(&self) -> &str {
         self.base.path().trim_end_matches('/')
+    }
+
+    /// Counts of the requests so far.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
     }
 
     /// Gets an answer as JSON.
@@ -124,6 +141,18 @@ impl Server {
         url.set_path(path);
         // A look at the service must not take as long as a model may take to load.
         let timeout = timeout.unwrap_or(if body.is_some() { self.timeout } else { Duration::from_secs(10) });
+        let span = tracing::info_span!(
+            parent: &self.span,
+            "http",
+            otel.name = format!("{method} {path}"),
+            otel.kind = "client",
+            http.request.method = %method,
+            http.response.status_code = tracing::field::Empty,
+            error.message = tracing::field::Empty,
+            server.address = url.host_str(),
+            url.path = path,
+            url.template = path,
+        );
         let mut request = self.client.request(method, url.clone()).timeout(timeout);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.expose());
@@ -131,15 +160,23 @@ impl Server {
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
-        let transport = |error: reqwest::Error| Failed::Transport(self.transport(error, timeout));
-        let response = request.send().await.map_err(transport)?;
+        let transport = |error: reqwest::Error| {
+            self.stats.note(None);
+            let error = self.transport(error, timeout);
+            span.record("error.message", error.message());
+            Failed::Transport(error)
+        };
+        self.stats.request();
+        let response = request.send().instrument(span.clone()).await.map_err(transport)?;
         let status = response.status();
+        span.record("http.response.status_code", status.as_u16());
         let wait_ms = retry_after(response.headers(), clock::now_ms());
         let form = response
             .headers()
             .get(CONTENT_TYPE)
             .map_or_else(String::new, |form| format!(", {}", String::from_utf8_lossy(form.as_bytes())));
-        let bytes = response.bytes().await.map_err(transport)?;
+        let bytes = response.bytes().instrument(span.clone()).await.map_err(transport)?;
+        self.stats.note(Some(status.as_u16()));
         if !status.is_success() {
             return Err(Failed::Status { status, text: self.clean(&message(&bytes)), wait_ms });
         }

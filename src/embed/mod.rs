@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 use crate::backoff::{self, Backoff};
 use crate::config::EmbeddingConfig;
 use crate::error::{Error, ErrorKind, Result};
+use crate::traffic::StatsView;
 use answer::Fault;
+use http::Server;
 use identity::Target;
 use provider::{CallError, Provider};
 
@@ -138,7 +140,12 @@ impl Embedder {
 
     /// The service's address without secrets, to be kept with an index.
     pub fn endpoint(&self) -> Option<String> {
-        self.provider.endpoint()
+        self.provider.server().map(Server::shown)
+    }
+
+    /// What the requests came to so far; all zero when nobody has to be asked.
+    pub fn stats(&self) -> StatsView {
+        self.provider.server().map_or_else(StatsView::default, |server| server.stats().view())
     }
 
     /// Tokens of a text: counted by the model where it is at hand, else estimated.
@@ -306,6 +313,7 @@ impl Embedder {
                 }
                 CallError::Unreachable(error) => (None, REACH_TRIES, error),
             };
+            let asked_to_wait = wait_ms.is_some();
             let wait = BUSY.delay(tries, backoff::random());
             let wait = wait.max(Duration::from_millis(wait_ms.unwrap_or(0)));
             let too_late = deadline.is_some_and(|deadline| Instant::now() + wait >= deadline);
@@ -317,6 +325,12 @@ impl Embedder {
                 wait_ms = wait.as_millis() as u64,
                 "the embedding service is busy: {error}"
             );
+            if let Some(server) = self.provider.server() {
+                server.stats().retry();
+                if asked_to_wait {
+                    server.stats().waited(wait);
+                }
+            }
             tokio::time::sleep(wait).await;
         }
     }

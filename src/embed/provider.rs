@@ -31,6 +31,16 @@ pub enum CallError {
     Fatal(Error),
 }
 
+impl CallError {
+    /// What went wrong, as text.
+    pub fn message(&self) -> String {
+        match self {
+            Self::Refused(text) => text.clone(),
+            Self::Busy { error, .. } | Self::Unreachable(error) | Self::Fatal(error) => error.full_message(),
+        }
+    }
+}
+
 /// What a look at a service showed.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -123,14 +133,14 @@ impl Provider {
         }
     }
 
-    /// The address without secrets, to be kept with an index.
-    pub fn endpoint(&self) -> Option<String> {
+    /// The server that is asked, unless the vectors are made in this process.
+    pub fn server(&self) -> Option<&Server> {
         match self {
             #[cfg(feature = "builtin-embedder")]
             Self::Builtin => None,
-            Self::Ollama(ollama) => Some(ollama.server.shown()),
-            Self::OpenAi(openai) => Some(openai.server.shown()),
-            Self::Tei(tei) => Some(tei.server.shown()),
+            Self::Ollama(ollama) => Some(&ollama.server),
+            Self::OpenAi(openai) => Some(&openai.server),
+            Self::Tei(tei) => Some(&tei.server),
         }
     }
 

@@ -12,6 +12,9 @@ use crate::secret::redact_url;
 /// What every path of the API starts with.
 const API: &str = "/api/v4/";
 
+/// Lists whose name is followed by the id of one of their members.
+const COLLECTIONS: &[&str] = &["projects", "groups", "issues", "merge_requests"];
+
 /// The root of one server's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
@@ -85,6 +88,25 @@ impl Address {
         url
     }
 
+    /// The route of a URL of the API: its path with a placeholder for each id, so that spans
+    /// of one kind of request can be grouped.
+    pub fn route(&self, url: &Url) -> String {
+        let path = url.path();
+        let mut route = String::new();
+        let mut is_id = false;
+        for segment in path.strip_prefix(self.root.path()).unwrap_or(path).split('/') {
+            route.push('/');
+            if is_id {
+                let is_item = route.ends_with("issues/") || route.ends_with("merge_requests/");
+                route.push_str(if is_item { "{iid}" } else { "{id}" });
+            } else {
+                route.push_str(segment);
+            }
+            is_id = !is_id && COLLECTIONS.contains(&segment);
+        }
+        route
+    }
+
     /// Returns what a server's URL means at our own authority and sub-path, or nothing when
     /// it is not a URL of the API.
     pub fn own(&self, current: &Url, foreign: &str) -> Option<Url> {
@@ -149,6 +171,25 @@ fn encode_segment(segment: &str) -> String {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
+
+    #[test]
+    fn a_route_holds_no_id_whatever_it_looks_like() {
+        let address = Address::parse("https://host/gitlab").unwrap();
+        for (segments, route) in [
+            (&["projects"][..], "/projects"),
+            (&["projects", "group/sub/project"], "/projects/{id}"),
+            (&["projects", "17", "issues"], "/projects/{id}/issues"),
+            (
+                &["projects", "a/issues", "issues", "5", "discussions"],
+                "/projects/{id}/issues/{iid}/discussions",
+            ),
+            (&["projects", "issues", "merge_requests", "1"], "/projects/{id}/merge_requests/{iid}"),
+            (&["groups", "g/h", "projects"], "/groups/{id}/projects"),
+            (&["personal_access_tokens", "self"], "/personal_access_tokens/self"),
+        ] {
+            assert_eq!(address.route(&address.url(segments, &[])), route);
+        }
+    }
 
     fn projects_url(base: &str) -> String {
         Address::parse(base).unwrap().url(&["projects"], &[]).to_string()

@@ -16,12 +16,12 @@ use super::address::Address;
 use super::answer::{self, Answer, Verdict};
 use super::pace::Pace;
 use super::paging::{self, PER_PAGE};
-use super::stats::{Stats, StatsView};
 use crate::backoff::{self, Backoff};
 use crate::clock::{self, Millis};
 use crate::config::GitlabConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret::{Secret, redact_url};
+use crate::traffic::{Stats, StatsView};
 
 /// Longest wait between two attempts of one request.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
@@ -242,16 +242,18 @@ impl Client {
         };
         inner.stats.request();
         let what = format!("GET {}", redact_url(url));
+        let route = inner.address.route(url);
         let span = tracing::info_span!(
             parent: &inner.span,
             "http",
-            otel.name = "GET",
+            otel.name = format!("GET {route}"),
             otel.kind = "client",
             http.request.method = "GET",
             http.response.status_code = tracing::field::Empty,
             error.message = tracing::field::Empty,
             server.address = url.host_str(),
             url.path = url.path(),
+            url.template = route,
         );
         let got = exchange(&inner.http, url, &what).instrument(span.clone()).await;
         inner.stats.note(got.as_ref().ok().map(|(status, ..)| *status));

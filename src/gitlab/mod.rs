@@ -13,13 +13,11 @@ pub mod answer;
 pub mod client;
 pub mod pace;
 pub mod paging;
-mod stats;
 pub mod walk;
 pub mod wire;
 
 pub use address::Address;
 pub use client::{Client, Page};
-pub use stats::{Stats, StatsView, StatusClass};
 
 use crate::error::Error;
 

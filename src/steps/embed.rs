@@ -15,6 +15,7 @@ use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
 use crate::error::Result;
 use crate::store::embeddings::{self, Identity};
+use crate::store::metrics::{self, Service};
 use work::Pass;
 
 /// Passes over the documents: what changed while it was embedded is embedded again at once,
@@ -66,22 +67,16 @@ impl Step for Embed {
         let config = self.config(&ctx.config.embedding);
         let mut embedder = Embedder::new(&config, ctx.vars)?;
         let mut run = Run { step: self, config: &config, identity: None, started: Instant::now() };
-        // A model that only the server can name is asked for first; otherwise nothing is
-        // asked as long as there is nothing to embed.
-        if !embedder.target().model.is_empty() {
-            run.resolve(ctx, &embedder)?;
-            if run.pending(ctx)?.is_empty() {
-                run.finish(ctx, &mut report)?;
-                return Ok(report);
-            }
-        }
-        for note in ctx.block_on(embedder.check())?.notes {
-            tracing::info!("{note}");
-        }
-        run.resolve(ctx, &embedder)?;
-        run.embed_all(ctx, &Arc::new(embedder), &mut report)?;
-        run.finish(ctx, &mut report)?;
-        Ok(report)
+        let is_pending = run.prepare(ctx, &mut embedder);
+        let embedder = Arc::new(embedder);
+        let done = is_pending
+            .and_then(|is_pending| {
+                if is_pending { run.embed_all(ctx, &embedder, &mut report) } else { Ok(()) }
+            })
+            .and_then(|()| run.finish(ctx, &mut report));
+        // Also of a step that fails: that the service refuses is what the numbers are for.
+        metrics::count_requests(ctx.store, Service::Embedding, &embedder.stats());
+        done.map(|()| report)
     }
 }
 
@@ -111,6 +106,23 @@ impl Run<'_> {
         self.identity = ctx.read(|tx| embeddings::live(tx, &hash, self.config.dims))?;
         embedder.expect_dims(self.identity.as_ref().map(|identity| identity.dims).or(self.config.dims));
         Ok(())
+    }
+
+    /// Finds out whose vectors are wanted, and whether any are.
+    fn prepare(&mut self, ctx: &StepCtx<'_>, embedder: &mut Embedder) -> Result<bool> {
+        // A model that only the server can name is asked for first; otherwise nothing is
+        // asked as long as there is nothing to embed.
+        if !embedder.target().model.is_empty() {
+            self.resolve(ctx, embedder)?;
+            if self.pending(ctx)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        for note in ctx.block_on(embedder.check())?.notes {
+            tracing::info!("{note}");
+        }
+        self.resolve(ctx, embedder)?;
+        Ok(true)
     }
 
     fn pending(&self, ctx: &StepCtx<'_>) -> Result<Vec<i64>> {

@@ -19,6 +19,7 @@ use rusqlite::TransactionBehavior;
 use super::{OpenOptions, ReadTx, Store, WriteTx};
 use crate::clock::Millis;
 use crate::error::Result;
+use crate::traffic::{StatsView, StatusClass};
 
 pub use snapshot::{GraphState, Snapshot, StepState, snapshot};
 
@@ -192,6 +193,40 @@ impl Pending {
 pub fn count_fenced(store: &Store) -> Result<()> {
     store.set_fence(None);
     store.write(|tx| add(tx, Persisted::FencedWrites, &[], 1.0))
+}
+
+/// Who is asked over the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// A GitLab server.
+    Gitlab,
+    /// An embedding service.
+    Embedding,
+}
+
+impl Service {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Gitlab, Self::Embedding];
+
+    /// Name in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gitlab => "gitlab",
+            Self::Embedding => "embedding",
+        }
+    }
+}
+
+/// Counts requests with the next transaction that commits.
+pub fn count_requests(store: &Store, service: Service, stats: &StatsView) {
+    let service = service.as_str();
+    for (class, n) in StatusClass::ALL.into_iter().zip(stats.answers) {
+        store.count(Persisted::Requests, &[service, class.as_str()], f64::from(n));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts and milliseconds of one step")]
+    let (retries, waited) = (stats.retries as f64, stats.rate_limit_wait_ms as f64 / 1000.0);
+    store.count(Persisted::RequestRetries, &[service], retries);
+    store.count(Persisted::RateLimitWait, &[service], waited);
 }
 
 /// Counts a query. It is no write of the lock's holder: it touches two counters and waits

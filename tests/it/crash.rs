@@ -132,6 +132,8 @@ fn a6_03_a_paused_holder_that_wakes_up_is_fenced() {
     assert_eq!(number(&bench.database(), "SELECT count(*) FROM runs WHERE state = 'running'"), 0);
     let owner = bench.lore(["lock", "status", "--json"]).data()["owner"].take();
     assert_eq!(owner, serde_json::Value::Null, "and it freed nobody's lock");
+    let metrics = crate::metrics::series(&bench.lore(["metrics"]).ok());
+    assert_eq!(metrics["lore_lock_fenced_writes_total"], 1.0, "the operator learns of it");
 }
 
 #[test]

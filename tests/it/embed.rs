@@ -1,5 +1,6 @@
 //! `embed` by the compiled binary, against an embedding server of our own.
 
+use crate::metrics::series;
 use crate::support::binary::Bench;
 use crate::support::dump::{number, open};
 use crate::support::fake_embedder::{FakeEmbedder, Faults};
@@ -69,6 +70,30 @@ fn a_run_embeds_every_document_once_and_the_next_asks_nobody() {
     server.forget();
     bench.lore(["run", "embed.toml", "--quiet"]).ok();
     assert!(server.paths().is_empty(), "{:?}", server.paths());
+}
+
+#[test]
+fn requests_to_the_embedding_service_are_counted_by_class_retries_and_waits() {
+    let faults = Faults { limited: 1, retry_after: Some("1"), ..Faults::default() };
+    let server = FakeEmbedder::new(faults);
+    let mut bench = bench(&server);
+    bench.lore(["run", "embed.toml", "--quiet"]).ok();
+    let count = |bench: &Bench, class: &str| {
+        let metrics = series(&bench.lore(["metrics"]).ok());
+        metrics[&format!("lore_requests_total{{service=\"embedding\",status_class=\"{class}\"}}")]
+    };
+    let answered = server.asked().iter().filter(|asked| asked.status == 200).count();
+    let looks = server.paths().len() - server.asked().len();
+    assert_eq!(count(&bench, "2xx"), (answered + looks) as f64);
+    assert_eq!(count(&bench, "4xx"), 1.0);
+    let metrics = series(&bench.lore(["metrics"]).ok());
+    assert_eq!(metrics["lore_request_retries_total{service=\"embedding\"}"], 1.0);
+    assert!(metrics["lore_rate_limit_wait_seconds_total{service=\"embedding\"}"] >= 1.0);
+
+    // One that does not answer is counted too, though its step fails.
+    bench.var("LORE__EMBEDDING__MODEL", "another-model").var("LORE__EMBEDDING__URL", "http://127.0.0.1:1");
+    bench.lore(["run", "embed.toml", "--quiet"]).fails(14);
+    assert!(count(&bench, "none") >= 1.0);
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::engine::ctx::StepCtx;
 use crate::engine::step::StepReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gitlab::wire::{self, BadRow, ProjectRow};
-use crate::gitlab::{Client, RequestError, StatusClass};
-use crate::store::metrics::Persisted;
+use crate::gitlab::{Client, RequestError};
+use crate::store::metrics::{self, Service};
 use crate::store::{cursors, entities};
 
 /// Projects that are named when all of a source failed.
@@ -60,19 +60,10 @@ pub fn ingest(ctx: &StepCtx<'_>, name: &str, config: &GitlabConfig, report: &mut
     out
 }
 
-/// Name of GitLab in the metrics.
-const SERVICE: &str = "gitlab";
-
 /// Adds what the requests came to, for the report and for the metrics.
 pub(in crate::steps) fn add_stats(ctx: &StepCtx<'_>, client: &Client, report: &mut StepReport) {
     let stats = client.stats();
-    for (class, n) in StatusClass::ALL.into_iter().zip(stats.answers) {
-        ctx.store.count(Persisted::Requests, &[SERVICE, class.as_str()], f64::from(n));
-    }
-    #[expect(clippy::cast_precision_loss, reason = "counts and milliseconds of one step")]
-    let (retries, waited) = (stats.retries as f64, stats.rate_limit_wait_ms as f64 / 1000.0);
-    ctx.store.count(Persisted::RequestRetries, &[SERVICE], retries);
-    ctx.store.count(Persisted::RateLimitWait, &[SERVICE], waited);
+    metrics::count_requests(ctx.store, Service::Gitlab, &stats);
     report.add("requests", stats.requests);
     report.add("retries", stats.retries);
     report.add("rate_limit_wait_ms", stats.rate_limit_wait_ms);

@@ -11,11 +11,13 @@ use crate::error::ErrorKind;
 use crate::store::SCHEMA_VERSION;
 use crate::store::integrity::CHECKS;
 use crate::store::metrics::{
+    Service,
     GraphState, LAST_BUCKET, Persisted, PersistedValue, QUERY_BUCKETS, SUM, Snapshot, seconds,
 };
 use crate::store::queues::QUEUES;
 use crate::store::runs::{RunState, TIMED_OUT};
 use crate::store::status::FileSizes;
+use crate::traffic::StatusClass;
 
 /// A value of a series.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,10 +74,6 @@ pub struct KnownGraph {
 const TYPES: [&str; 3] = ["issue", "merge_request", "discussion"];
 /// How a query is answered.
 const MODES: [&str; 3] = ["hybrid", "lexical", "semantic"];
-/// Services that requests are sent to.
-const SERVICES: [&str; 1] = ["gitlab"];
-/// Classes of answers.
-const STATUS_CLASSES: [&str; 5] = ["2xx", "3xx", "4xx", "5xx", "none"];
 /// Exit code that is shown for a run whose process died: what a shell says after SIGKILL.
 const DIED: i64 = 137;
 
@@ -304,11 +302,11 @@ fn integrity(series: &mut Series, snapshot: &Snapshot) {
 
 /// The persisted values whose labels are the same for everybody.
 fn defaults(series: &mut Series) {
-    for service in SERVICES {
+    for service in Service::ALL.map(Service::as_str) {
         series.set(Metric::RequestRetries, &[service], 0.0);
         series.set(Metric::RateLimitWait, &[service], 0.0);
-        for class in STATUS_CLASSES {
-            series.set(Metric::Requests, &[service, class], 0.0);
+        for class in StatusClass::ALL {
+            series.set(Metric::Requests, &[service, class.as_str()], 0.0);
         }
     }
     for which in [Persisted::FencedWrites, Persisted::IntegrityChecked, Persisted::IntegrityOk] {

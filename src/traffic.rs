@@ -1,9 +1,9 @@
-//! What the requests of a step came to.
+//! What the requests to a service came to.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What the requests of a step came to.
+/// Counts of requests to one service. Shared by everything that sends them.
 #[derive(Debug, Default)]
 pub struct Stats {
     requests: AtomicI64,
@@ -14,23 +14,23 @@ pub struct Stats {
 
 impl Stats {
     /// Counts a request.
-    pub(super) fn request(&self) {
+    pub fn request(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a request that is sent again.
-    pub(super) fn retry(&self) {
+    pub fn retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds a pause that the server asked for.
-    pub(super) fn waited(&self, wait: Duration) {
+    pub fn waited(&self, wait: Duration) {
         let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
         self.rate_limit_wait_ms.fetch_add(wait_ms, Ordering::Relaxed);
     }
 
     /// Looks at the counts.
-    pub(super) fn view(&self) -> StatsView {
+    pub fn view(&self) -> StatsView {
         StatsView {
             requests: self.requests.load(Ordering::Relaxed),
             retries: self.retries.load(Ordering::Relaxed),
@@ -40,7 +40,7 @@ impl Stats {
     }
 
     /// Counts an answer, or that none came.
-    pub(super) fn note(&self, status: Option<u16>) {
+    pub fn note(&self, status: Option<u16>) {
         let class = StatusClass::of(status);
         for (known, answers) in StatusClass::ALL.iter().zip(&self.answers) {
             if *known == class {
