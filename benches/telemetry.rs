@@ -1,0 +1,200 @@
+//! What telemetry costs: runs of the compiled binary with and without it, and one scrape.
+//!
+//! Each pair of runs reads the same items over HTTP from a model server into a new database.
+//! The one is silent; the other logs JSON at the level of `-v`, sends its spans to a collector, writes
+//! the textfile and pings a check. Processor time of the process, pairs alternated, because a
+//! busy machine disturbs it least. The scrape asks a running `lore metrics --listen`.
+//!
+//!     cargo bench --bench telemetry              # LORE_BENCH_DB=FILE: the scrape of that database
+#![expect(clippy::print_stdout, reason = "it reports to whoever runs it")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot run has nothing to report")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[path = "../tests/it/support/fake_gitlab/mod.rs"]
+#[expect(dead_code, reason = "tests use more of it")]
+mod fake_gitlab;
+
+use fake_gitlab::FakeGitlab;
+use fake_gitlab::model::Kind;
+
+/// Issues that a run reads, each with its discussions: one request an issue, one span each.
+const ISSUES: i64 = 1_500;
+/// Pairs of runs; the median of each kind is reported.
+const PAIRS: usize = 11;
+/// Scrapes that are timed.
+const SCRAPES: u32 = 50;
+
+fn main() {
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    let server = filled();
+    let sink = sink();
+    let dir = tempfile::tempdir().unwrap();
+    let (mut plain, mut told) = (Vec::new(), Vec::new());
+    let mut database = PathBuf::new();
+    for n in 0..PAIRS {
+        for with_telemetry in if n % 2 == 0 { [false, true] } else { [true, false] } {
+            let home = dir.path().join(format!("{n}-{with_telemetry}"));
+            let spent = run(&home, &server.url(), with_telemetry.then_some(sink.as_str()));
+            if with_telemetry { &mut told } else { &mut plain }.push(spent);
+            database = home.join("lore.db");
+        }
+    }
+    let (plain, told) = (median(plain), median(told));
+    println!("run without telemetry: {:.0} ms CPU", plain.as_secs_f64() * 1e3);
+    println!(
+        "run with telemetry:    {:.0} ms CPU, {:+.1} %",
+        told.as_secs_f64() * 1e3,
+        (told.as_secs_f64() / plain.as_secs_f64() - 1.0) * 100.0
+    );
+    let database = std::env::var_os("LORE_BENCH_DB").map_or(database, PathBuf::from);
+    scrapes(&database);
+}
+
+fn filled() -> FakeGitlab {
+    let server = FakeGitlab::start();
+    server.edit(|model| {
+        let project = model.add_project("group/project");
+        for n in 0..ISSUES {
+            let iid = model.add_item(project, Kind::Issue, &format!("issue {n}: {}", "a title of words ".repeat(3)));
+            for note in 0..4 {
+                model.add_note(project, Kind::Issue, iid, "bo", &format!("note {note} {}", "of some length ".repeat(30)));
+            }
+        }
+        model.advance(3_600_000);
+    });
+    server
+}
+
+/// Takes whatever is posted and says yes; returns its address.
+fn sink() -> String {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in socket.incoming().flatten() {
+            std::thread::spawn(move || while swallow(&stream).is_some() {});
+        }
+    });
+    address
+}
+
+fn swallow(stream: &TcpStream) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim_end().to_ascii_lowercase();
+        if let Some(text) = line.strip_prefix("content-length: ") {
+            length = text.parse().ok()?;
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    std::io::copy(&mut reader.take(length), &mut std::io::sink()).ok()?;
+    (&mut &*stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").ok()
+}
+
+fn lore(home: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lore"));
+    command.args(args).current_dir(home).env_clear().env("HOME", home);
+    command.env("GITLAB_TOKEN", "test-token").env("LORE__DATABASE__PATH", home.join("lore.db"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Processor time of a first sync into a new database.
+fn run(home: &Path, gitlab: &str, sink: Option<&str>) -> Duration {
+    std::fs::create_dir(home).unwrap();
+    let source = format!(
+        "[sources.main]\nkind = \"gitlab\"\nurl = {gitlab:?}\ntoken = {{ env = \"GITLAB_TOKEN\" }}\n\
+         projects = [\"group/project\"]\nrequests_per_second = 100000.0\n"
+    );
+    let telemetry = sink.map_or_else(String::new, |sink| {
+        format!(
+            "[tracing]\nendpoint = \"http://{sink}\"\n[metrics]\ntextfile = \"lore.prom\"\n\
+             [notify.sync]\nping = {{ env = \"PING\" }}\n"
+        )
+    });
+    std::fs::write(home.join("lore.toml"), source + &telemetry).unwrap();
+    let mut args = vec!["run", "sync", "--skip", "embed"];
+    args.extend(if sink.is_some() { &["-v", "--log-format", "json"][..] } else { &["--quiet"] });
+    let mut command = lore(home, &args);
+    if let Some(sink) = sink {
+        command.env("PING", format!("http://{sink}/ping"));
+    }
+    let child = command.spawn().unwrap();
+    waited(child)
+}
+
+/// Waits for a child; returns its processor time, read from the kernel's account of it
+/// before it is reaped.
+fn waited(mut child: Child) -> Duration {
+    use rustix::process::{Pid, WaitIdOptions, WaitId, waitid};
+    let pid = Pid::from_child(&child);
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+    let spent = processor_time(child.id());
+    assert!(child.wait().unwrap().success(), "the run failed");
+    spent
+}
+
+/// User and system time of a process: fields 14 and 15 of `/proc/PID/stat`, in ticks of 10 ms.
+fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let ticks: u64 = fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn scrapes(database: &Path) {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let home = tempfile::tempdir().unwrap();
+    let mut command = lore(home.path(), &["metrics", "--listen", &address]);
+    let mut child = command.env("LORE__DATABASE__PATH", database).spawn().unwrap();
+    while TcpStream::connect(&address).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let scrape = || {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let documents: f64 = scrape()
+        .lines()
+        .filter(|line| line.starts_with("lore_documents{"))
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+        .sum();
+    let before = processor_time(child.id());
+    let mut walls: Vec<Duration> = (0..SCRAPES)
+        .map(|_| {
+            let begun = Instant::now();
+            scrape();
+            begun.elapsed()
+        })
+        .collect();
+    let spent = (processor_time(child.id()) - before) / SCRAPES;
+    walls.sort_unstable();
+    println!(
+        "scrape of {documents} documents: {:.1} ms CPU on average, {:.1} ms wall p50",
+        spent.as_secs_f64() * 1e3,
+        walls[walls.len() / 2].as_secs_f64() * 1e3
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
