@@ -62,9 +62,19 @@ fn filled() -> FakeGitlab {
     server.edit(|model| {
         let project = model.add_project("group/project");
         for n in 0..ISSUES {
-            let iid = model.add_item(project, Kind::Issue, &format!("issue {n}: {}", "a title of words ".repeat(3)));
+            let iid = model.add_item(
+                project,
+                Kind::Issue,
+                &format!("issue {n}: {}", "a title of words ".repeat(3)),
+            );
             for note in 0..4 {
-                model.add_note(project, Kind::Issue, iid, "bo", &format!("note {note} {}", "of some length ".repeat(30)));
+                model.add_note(
+                    project,
+                    Kind::Issue,
+                    iid,
+                    "bo",
+                    &format!("note {note} {}", "of some length ".repeat(30)),
+                );
             }
         }
         model.advance(3_600_000);
@@ -139,7 +149,7 @@ fn run(home: &Path, gitlab: &str, sink: Option<&str>) -> Duration {
 /// Waits for a child; returns its processor time, read from the kernel's account of it
 /// before it is reaped.
 fn waited(mut child: Child) -> Duration {
-    use rustix::process::{Pid, WaitIdOptions, WaitId, waitid};
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
     let pid = Pid::from_child(&child);
     waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
     let spent = processor_time(child.id());

@@ -7,7 +7,9 @@ use super::App;
 use super::metrics::{known, opener};
 use crate::engine::run::RunReport;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Store, metrics as counters, runs};
+use crate::search::Answer;
+use crate::store::metrics::{self as counters, Answered};
+use crate::store::{Store, runs};
 use crate::telemetry::metrics::{self, push, textfile};
 use crate::telemetry::notify::{self, Event};
 use crate::telemetry::traces::{self, Traces};
@@ -158,12 +160,19 @@ pub(super) fn record(span: &tracing::Span, ran: &Result<RunReport>) {
 }
 
 /// Counts a query that was answered; the one who asked has the answer already.
-pub(super) fn query(app: &App, store: &Store, mode: &str) {
+pub(super) fn query(app: &App, store: &Store, answer: &Answer) {
     if !app.config().is_ok_and(|config| config.metrics.queries) {
         return;
     }
-    let took = Duration::from_millis(app.elapsed_ms());
-    if let Err(error) = counters::count_query(store, mode, took) {
+    let failed: Vec<&str> =
+        answer.stages.iter().filter(|stage| stage.status.is_failure()).map(|stage| stage.name).collect();
+    let answered = Answered {
+        mode: answer.mode.as_str(),
+        took: Duration::from_millis(app.elapsed_ms()),
+        is_empty: answer.hits.is_empty(),
+        failed_stages: &failed,
+    };
+    if let Err(error) = counters::count_query(store, answered) {
         tracing::debug!("the query is not counted: {error}");
     }
 }

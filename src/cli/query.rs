@@ -270,6 +270,6 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
         }
     }
     app.reply_with_meta(&data, meta, |out| human::write(out, &request, &answer, highlight, args.explain))?;
-    super::observe::query(app, &store, answer.mode.as_str());
+    super::observe::query(app, &store, &answer);
     Ok(())
 }

@@ -38,7 +38,7 @@ pub struct EmbedArgs {
     flags: RunFlags,
 }
 
-const EMBED: &str = "name = \"embed\"\n[steps.embed]\n";
+const EMBED: &str = include_str!("../../jobs/embed.toml");
 
 const GENERATE_DOCS: &str = "name = \"generate-docs\"\n[steps.regenerate-docs]\n";
 

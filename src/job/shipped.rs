@@ -4,6 +4,7 @@
 pub static JOBS: &[(&str, &str)] = &[
     ("sync", include_str!("../../jobs/sync.toml")),
     ("full-refresh", include_str!("../../jobs/full-refresh.toml")),
+    ("embed", include_str!("../../jobs/embed.toml")),
     ("maintain", include_str!("../../jobs/maintain.toml")),
     ("repair", include_str!("../../jobs/repair.toml")),
     ("demo", include_str!("../../jobs/demo.toml")),

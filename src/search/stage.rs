@@ -24,6 +24,14 @@ pub enum Status {
 }
 
 impl Status {
+    /// Whether the answer does without something that was wanted of the stage.
+    pub const fn is_failure(self) -> bool {
+        match self {
+            Self::Degraded | Self::Timeout | Self::Error | Self::CircuitOpen => true,
+            Self::Ok | Self::Disabled | Self::Skipped => false,
+        }
+    }
+
     /// Name in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {

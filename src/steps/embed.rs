@@ -70,9 +70,11 @@ impl Step for Embed {
         let is_pending = run.prepare(ctx, &mut embedder);
         let embedder = Arc::new(embedder);
         let done = is_pending
-            .and_then(|is_pending| {
-                if is_pending { run.embed_all(ctx, &embedder, &mut report) } else { Ok(()) }
-            })
+            .and_then(
+                |is_pending| {
+                    if is_pending { run.embed_all(ctx, &embedder, &mut report) } else { Ok(()) }
+                },
+            )
             .and_then(|()| run.finish(ctx, &mut report));
         // Also of a step that fails: that the service refuses is what the numbers are for.
         metrics::count_requests(ctx.store, Service::Embedding, &embedder.stats());

@@ -49,11 +49,15 @@ pub enum Persisted {
     /// Queries by mode and by how long they took: see [`QUERY_BUCKETS`]. The bucket `sum`
     /// holds their seconds.
     QueryDuration,
+    /// Queries one of whose stages failed, by stage: they were answered without it.
+    QueriesDegraded,
+    /// Queries without a hit, by mode.
+    QueriesEmpty,
 }
 
 impl Persisted {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Runs,
         Self::StepFailures,
         Self::StepRetries,
@@ -65,6 +69,8 @@ impl Persisted {
         Self::IntegrityChecked,
         Self::IntegrityOk,
         Self::QueryDuration,
+        Self::QueriesDegraded,
+        Self::QueriesEmpty,
     ];
 
     /// Name of the metric, and of the rows.
@@ -81,6 +87,8 @@ impl Persisted {
             Self::IntegrityChecked => "lore_integrity_last_check_timestamp_seconds",
             Self::IntegrityOk => "lore_integrity_last_ok_timestamp_seconds",
             Self::QueryDuration => "lore_query_duration_seconds",
+            Self::QueriesDegraded => "lore_queries_degraded_total",
+            Self::QueriesEmpty => "lore_queries_empty_total",
         }
     }
 
@@ -93,6 +101,8 @@ impl Persisted {
             Self::Requests => &["service", "status_class"],
             Self::RequestRetries | Self::RateLimitWait => &["service"],
             Self::QueryDuration => &["bucket", "mode"],
+            Self::QueriesDegraded => &["stage"],
+            Self::QueriesEmpty => &["mode"],
             Self::FencedWrites | Self::IntegrityChecked | Self::IntegrityOk => &[],
         }
     }
@@ -229,12 +239,26 @@ pub fn count_requests(store: &Store, service: Service, stats: &StatsView) {
     store.count(Persisted::RateLimitWait, &[service], waited);
 }
 
-/// Counts a query. It is no write of the lock's holder: it touches two counters and waits
+/// A query that was answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Answered<'a> {
+    /// How it was looked for in the end.
+    pub mode: &'a str,
+    /// How long it took.
+    pub took: Duration,
+    /// Whether nothing was found.
+    pub is_empty: bool,
+    /// Stages that failed, so that it was answered without them.
+    pub failed_stages: &'a [&'a str],
+}
+
+/// Counts a query. It is no write of the lock's holder: it touches a few counters and waits
 /// for nobody, so a query that meets a busy database is not counted.
 ///
 /// # Errors
 /// SQLite's; a database that cannot be written is one.
-pub fn count_query(store: &Store, mode: &str, took: Duration) -> Result<()> {
+pub fn count_query(store: &Store, answered: Answered<'_>) -> Result<()> {
+    let Answered { mode, took, is_empty, failed_stages } = answered;
     let options = OpenOptions { busy_timeout: Duration::from_millis(20), ..store.options };
     let mut connection = super::open::open_writer(&store.path, options)?;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -243,6 +267,10 @@ pub fn count_query(store: &Store, mode: &str, took: Duration) -> Result<()> {
         let bucket = bucket_of(took.as_secs_f64());
         add(&write, Persisted::QueryDuration, &[&bucket, mode], 1.0)?;
         add(&write, Persisted::QueryDuration, &[SUM, mode], took.as_secs_f64())?;
+        add(&write, Persisted::QueriesEmpty, &[mode], f64::from(u8::from(is_empty)))?;
+        for stage in failed_stages {
+            add(&write, Persisted::QueriesDegraded, &[stage], 1.0)?;
+        }
     }
     tx.commit()?;
     Ok(())

@@ -46,7 +46,10 @@ fn the_image_runs_the_sample_job_as_nobody_on_a_root_that_it_cannot_write() {
     let (ok, said) = run(rootfs.arg(env!("CARGO_BIN_EXE_lore")).arg(&out), "");
     assert!(ok, "rootfs.sh: {said}");
     let dockerfile = std::fs::read_to_string(docker().join("Dockerfile")).unwrap();
-    assert!(dockerfile.contains("deploy/docker/rootfs.sh target/dist/lore /out"), "the stage that is replaced");
+    assert!(
+        dockerfile.contains("deploy/docker/rootfs.sh target/dist/lore /out"),
+        "the stage that is replaced"
+    );
     std::fs::write(buildah.dir.path().join("Dockerfile"), without_compiling(&dockerfile)).unwrap();
     buildah.ok(&["build", "--isolation", "chroot", "-t", "lore", "-f", "Dockerfile", "."]);
 
@@ -60,7 +63,8 @@ fn the_image_runs_the_sample_job_as_nobody_on_a_root_that_it_cannot_write() {
 
     let container = buildah.ok(&["from", "lore"]).trim().to_owned();
     let lore = |args: &[&str]| {
-        let whole = [&["run", "--isolation", "chroot", &container, "--", "/usr/local/bin/lore"], args].concat();
+        let whole =
+            [&["run", "--isolation", "chroot", &container, "--", "/usr/local/bin/lore"], args].concat();
         buildah.ok(&whole)
     };
     let said = lore(&["run", "demo", "--skip", "embed"]);

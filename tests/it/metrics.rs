@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::support::binary::{Bench, Running};
+use crate::support::fake_embedder::{FakeEmbedder, Faults};
 use crate::support::tools::{Server, encode, find, free_port, patiently, request, run};
 
 /// A job that fails.
@@ -168,6 +169,23 @@ fn queries_are_counted_and_a_database_that_cannot_be_written_is_queried_all_the_
     holder.execute_batch("BEGIN IMMEDIATE").unwrap();
     bench.lore(["query", "session", "--json"]).data();
     assert!((counted(&bench) - 3.0).abs() < 1e-9, "a writer is not waited for");
+}
+
+#[test]
+fn a_query_without_a_hit_and_one_without_its_embedder_are_counted_as_such() {
+    let mut bench = Bench::demo();
+    bench.lore(["query", "xyzzyplugh", "--mode", "lexical", "--json"]).data();
+    let all = metrics(&bench);
+    assert_eq!(all["lore_queries_empty_total{mode=\"lexical\"}"], 1.0);
+    assert_eq!(all["lore_queries_degraded_total{stage=\"vector\"}"], 0.0);
+    let server = FakeEmbedder::new(Faults::default());
+    bench.var("LORE__EMBEDDING__PROVIDER", "ollama").var("LORE__EMBEDDING__URL", &server.url());
+    bench.lore(["run", "embed", "--quiet"]).ok();
+    drop(server);
+    bench.lore(["query", "session", "--json"]).data();
+    let all = metrics(&bench);
+    assert_eq!(all["lore_queries_degraded_total{stage=\"vector\"}"], 1.0, "{all:#?}");
+    assert_eq!(all["lore_queries_empty_total{mode=\"lexical\"}"], 1.0);
 }
 
 #[test]

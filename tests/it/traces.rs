@@ -158,7 +158,10 @@ fn a_run_is_the_root_its_steps_are_children_and_requests_are_theirs() {
     assert_eq!(attribute(steps[0], "attempt").as_deref(), Some("1"));
 
     let requests = |step: &Span| -> Vec<&Span> {
-        spans.iter().filter(|span| span.parent_span_id == step.span_id && span.name.starts_with("GET ")).collect()
+        spans
+            .iter()
+            .filter(|span| span.parent_span_id == step.span_id && span.name.starts_with("GET "))
+            .collect()
     };
     assert_eq!(requests(steps[0]).len(), 5, "{spans:#?}");
     assert_eq!(requests(steps[1]).len(), 1, "{spans:#?}");

@@ -61,6 +61,8 @@ pub enum Metric {
     IntegrityChecked,
     IntegrityOk,
     QueryDuration,
+    QueriesDegraded,
+    QueriesEmpty,
 }
 
 impl Metric {
@@ -109,6 +111,8 @@ impl Metric {
         Self::IntegrityChecked,
         Self::IntegrityOk,
         Self::QueryDuration,
+        Self::QueriesDegraded,
+        Self::QueriesEmpty,
     ];
 
     /// Name, as Prometheus shows it.
@@ -157,6 +161,8 @@ impl Metric {
             Self::IntegrityChecked => Persisted::IntegrityChecked.name(),
             Self::IntegrityOk => Persisted::IntegrityOk.name(),
             Self::QueryDuration => Persisted::QueryDuration.name(),
+            Self::QueriesDegraded => Persisted::QueriesDegraded.name(),
+            Self::QueriesEmpty => Persisted::QueriesEmpty.name(),
         }
     }
 
@@ -214,6 +220,8 @@ impl Metric {
             Self::IntegrityChecked => Persisted::IntegrityChecked.labels(),
             Self::IntegrityOk => Persisted::IntegrityOk.labels(),
             Self::QueryDuration => &["mode"],
+            Self::QueriesDegraded => Persisted::QueriesDegraded.labels(),
+            Self::QueriesEmpty => Persisted::QueriesEmpty.labels(),
         }
     }
 
@@ -287,6 +295,8 @@ impl Metric {
             Self::IntegrityChecked => "When the last integrity check ended; 0 when none has.",
             Self::IntegrityOk => "When the last integrity check without findings ended; 0 when none has.",
             Self::QueryDuration => "How long queries took, from the request to the answer.",
+            Self::QueriesDegraded => "Queries that were answered without a stage that failed.",
+            Self::QueriesEmpty => "Queries without a hit, by how they were looked for in the end.",
         }
     }
 
@@ -304,6 +314,8 @@ impl Metric {
             Persisted::IntegrityChecked => Self::IntegrityChecked,
             Persisted::IntegrityOk => Self::IntegrityOk,
             Persisted::QueryDuration => Self::QueryDuration,
+            Persisted::QueriesDegraded => Self::QueriesDegraded,
+            Persisted::QueriesEmpty => Self::QueriesEmpty,
         }
     }
 }
@@ -319,7 +331,8 @@ pub(super) const LABELS: &[(&str, &str)] = &[
     ("queue", "`dirty_sources`, `pending_discussion_fetches`"),
     ("reason", "code of an error kind (see `lore --help`), or `TIMED_OUT`"),
     ("schema", "version of the database schema"),
-    ("service", "`gitlab`"),
+    ("service", "`gitlab`, `embedding`"),
+    ("stage", "stage of a query that can fail: `rerank`, `vector`"),
     ("source", "name of a source of the configuration"),
     ("state", "`embedded`, `pending` (new or changed), `failed` (a passage could not be embedded)"),
     ("status_class", "`2xx`, `3xx`, `4xx`, `5xx`, `none`"),

@@ -11,8 +11,7 @@ use crate::error::ErrorKind;
 use crate::store::SCHEMA_VERSION;
 use crate::store::integrity::CHECKS;
 use crate::store::metrics::{
-    Service,
-    GraphState, LAST_BUCKET, Persisted, PersistedValue, QUERY_BUCKETS, SUM, Snapshot, seconds,
+    GraphState, LAST_BUCKET, Persisted, PersistedValue, QUERY_BUCKETS, SUM, Service, Snapshot, seconds,
 };
 use crate::store::queues::QUEUES;
 use crate::store::runs::{RunState, TIMED_OUT};
@@ -74,6 +73,8 @@ pub struct KnownGraph {
 const TYPES: [&str; 3] = ["issue", "merge_request", "discussion"];
 /// How a query is answered.
 const MODES: [&str; 3] = ["hybrid", "lexical", "semantic"];
+/// Stages of a query that can fail and be done without.
+const FALLIBLE_STAGES: [&str; 2] = ["rerank", "vector"];
 /// Exit code that is shown for a run whose process died: what a shell says after SIGKILL.
 const DIED: i64 = 137;
 
@@ -308,6 +309,12 @@ fn defaults(series: &mut Series) {
         for class in StatusClass::ALL {
             series.set(Metric::Requests, &[service, class.as_str()], 0.0);
         }
+    }
+    for mode in MODES {
+        series.set(Metric::QueriesEmpty, &[mode], 0.0);
+    }
+    for stage in FALLIBLE_STAGES {
+        series.set(Metric::QueriesDegraded, &[stage], 0.0);
     }
     for which in [Persisted::FencedWrites, Persisted::IntegrityChecked, Persisted::IntegrityOk] {
         series.set(Metric::of(which), &[], 0.0);

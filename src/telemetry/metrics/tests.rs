@@ -132,9 +132,17 @@ fn a_textfile_is_replaced_whole_and_readable_by_others() {
 #[test]
 fn query_durations_are_a_histogram_that_only_grows() {
     use std::time::Duration;
+
+    use crate::store::metrics::Answered;
     let (_dir, store) = store();
+    let answered = |ms| Answered {
+        mode: "hybrid",
+        took: Duration::from_millis(ms),
+        is_empty: ms == 30,
+        failed_stages: if ms == 7_000 { &["vector"] } else { &[] },
+    };
     for ms in [1, 5, 30, 7_000] {
-        crate::store::metrics::count_query(&store, "hybrid", Duration::from_millis(ms)).unwrap();
+        crate::store::metrics::count_query(&store, answered(ms)).unwrap();
     }
     let text = text(store, &Known::default());
     for line in [
@@ -147,6 +155,10 @@ fn query_durations_are_a_histogram_that_only_grows() {
         "lore_query_duration_seconds_sum{mode=\"hybrid\"} 7.036",
         "lore_query_duration_seconds_count{mode=\"hybrid\"} 4",
         "lore_query_duration_seconds_count{mode=\"lexical\"} 0",
+        "lore_queries_empty_total{mode=\"hybrid\"} 1",
+        "lore_queries_empty_total{mode=\"lexical\"} 0",
+        "lore_queries_degraded_total{stage=\"vector\"} 1",
+        "lore_queries_degraded_total{stage=\"rerank\"} 0",
     ] {
         assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
     }
