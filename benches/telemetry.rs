@@ -176,7 +176,7 @@ fn scrapes(database: &Path) {
     let mut command = lore(home.path(), &["metrics", "--listen", &address]);
     let mut child = command.env("LORE__DATABASE__PATH", database).spawn().unwrap();
     while TcpStream::connect(&address).is_err() {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::yield_now();
     }
     let scrape = || {
         let mut stream = TcpStream::connect(&address).unwrap();
