@@ -12,34 +12,51 @@ use crate::support::fake_gitlab::{FakeGitlab, Paging, routes};
 
 /// What came back on one connection.
 #[derive(Debug, Default)]
-struct Got {
-    status: u16,
+pub(crate) struct Got {
+    pub status: u16,
     headers: Vec<(String, String)>,
-    body: String,
+    pub body: String,
 }
 
 impl Got {
-    fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
             .find(|(known, _)| known.eq_ignore_ascii_case(name))
             .map(|(_, value)| value.as_str())
     }
 
-    fn rows(&self) -> Vec<Value> {
+    pub fn rows(&self) -> Vec<Value> {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
-    fn iids(&self) -> Vec<i64> {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    /// Header names in lower case.
+    pub fn header_names(&self) -> std::collections::BTreeSet<String> {
+        self.headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect()
+    }
+
+    /// Relations that the `Link` header names.
+    pub fn relations(&self) -> Vec<String> {
+        let link = self.header("link").unwrap_or_default();
+        link.split("rel=\"").skip(1).filter_map(|part| Some(part.split_once('"')?.0.to_owned())).collect()
+    }
+
+    pub fn iids(&self) -> Vec<i64> {
         self.rows().iter().filter_map(|row| row["iid"].as_i64()).collect()
     }
 }
 
-fn get(server: &FakeGitlab, target: &str) -> Got {
+/// Asks with the right token.
+pub(crate) fn get(server: &FakeGitlab, target: &str) -> Got {
     request(server, target, "PRIVATE-TOKEN: test-token\r\n")
 }
 
-fn request(server: &FakeGitlab, target: &str, headers: &str) -> Got {
+/// Asks with these header lines.
+pub(crate) fn request(server: &FakeGitlab, target: &str, headers: &str) -> Got {
     let url = server.url();
     let (authority, prefix) =
         url.strip_prefix("http://").map_or(("", ""), |rest| rest.split_once('/').unwrap_or((rest, "")));
@@ -172,7 +189,9 @@ fn api_8_hidden_discussions_leave_short_pages() {
 #[test]
 fn api_33_39_73_75_refusals() {
     let (server, project) = server(2);
-    assert_eq!(request(&server, "/projects/group%2Fproject", "").status, 401);
+    let wrong = "PRIVATE-TOKEN: wrong\r\n";
+    assert_eq!(request(&server, "/projects/group%2Fproject", wrong).status, 401);
+    assert_eq!(request(&server, "/projects/group%2Fproject", "").status, 404, "private, to nobody");
     assert_eq!(get(&server, "/projects/group%2Fother").status, 404);
     server.edit(|model| {
         model.delete_item(project, Kind::Issue, 1);

@@ -31,6 +31,10 @@ mod export_real;
 mod export_world;
 /// The GitLab server of our own does what GitLab does.
 mod gitlab_model;
+/// More of it: groups, permissions, moves, limits, keyset paging.
+mod gitlab_model_more;
+/// It agrees with recorded exchanges.
+mod gitlab_recorded;
 /// Surroundings that do not help.
 mod hostile;
 /// The container image.

@@ -25,6 +25,11 @@ pub enum Trouble {
     Replace(String, String),
     /// The right answer with a `next` link to itself.
     NextIsSelf,
+    /// 500 for pages of more rows than this, as when the server's own time limit ends a
+    /// request for heavy items.
+    TooHeavy(usize),
+    /// The right answer, whose header of this name is set, or removed when there is no value.
+    Header(String, Option<String>),
 }
 
 /// A planned fault.
@@ -79,7 +84,14 @@ pub fn before(state: &mut State, request: &Request) -> Option<Reply> {
         Trouble::Answer(reply) => Some(reply),
         Trouble::EmptyList => Some(Reply::json(200, &serde_json::json!([]))),
         Trouble::Deliver(Delivery::Reset) => Some(Reply { delivery: Delivery::Reset, ..Reply::default() }),
+        Trouble::TooHeavy(max) => {
+            let per_page =
+                request.param("per_page").and_then(|text| text.parse::<usize>().ok()).unwrap_or(20);
+            let body = serde_json::json!({"message": "500 Internal Server Error"});
+            (per_page > max).then(|| Reply::json(500, &body))
+        }
         later @ (Trouble::Deliver(_)
+        | Trouble::Header(..)
         | Trouble::TouchOldest { .. }
         | Trouble::Replace(..)
         | Trouble::NextIsSelf) => {
@@ -101,7 +113,13 @@ pub fn after(state: &mut State, request: &Request, mut reply: Reply) -> Reply {
             reply.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("link"));
             reply = reply.with("Link", format!("<http://x{}>; rel=\"next\"", request.target));
         }
-        Some(Trouble::Answer(_) | Trouble::EmptyList) | None => {}
+        Some(Trouble::Header(name, value)) => {
+            reply.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
+            if let Some(value) = value {
+                reply = reply.with(&name, value);
+            }
+        }
+        Some(Trouble::Answer(_) | Trouble::EmptyList | Trouble::TooHeavy(_)) | None => {}
     }
     reply
 }

@@ -80,6 +80,8 @@ pub enum Delivery {
     Reset,
     /// The answer comes late.
     Late(Duration),
+    /// The answer comes in pieces, the given time apart.
+    Trickle(Duration),
 }
 
 /// An answer.
@@ -217,6 +219,7 @@ fn send(mut stream: &TcpStream, reply: &Reply) -> bool {
             std::thread::park_timeout(wait);
             (reply.body.len(), reply.body.as_slice())
         }
+        Delivery::Trickle(_) => (reply.body.len(), half),
         Delivery::Truncated => (reply.body.len(), half),
         Delivery::Halved => (half.len(), half),
     };
@@ -225,6 +228,13 @@ fn send(mut stream: &TcpStream, reply: &Reply) -> bool {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str("\r\n");
-    let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+    let mut sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+    if let Delivery::Trickle(pause) = reply.delivery {
+        let rest = reply.body.get(half.len()..).unwrap_or_default();
+        for piece in rest.chunks(rest.len().div_ceil(4).max(1)) {
+            std::thread::park_timeout(pause);
+            sent = sent.and_then(|()| stream.write_all(piece));
+        }
+    }
     sent.is_ok() && reply.delivery != Delivery::Truncated
 }

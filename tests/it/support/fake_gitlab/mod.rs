@@ -6,11 +6,21 @@
 //!
 //! Needs nothing of the crate under test, so that unit tests and tests of the binary share it.
 
+pub mod edits;
 pub mod faults;
+pub mod groups;
 pub mod http;
+pub mod limits;
+pub mod lists;
+pub mod load;
 pub mod model;
+pub mod notes;
+pub mod pages;
+pub mod related;
 pub mod replay;
 pub mod routes;
+pub mod rows;
+pub mod settings;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,49 +28,7 @@ use faults::Fault;
 use http::{HttpServer, Reply, Request};
 use model::Model;
 use replay::Replay;
-
-/// How paging is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Paging {
-    /// `Link` and all `x-…` headers.
-    Full,
-    /// As above 10,000 rows: no `x-total`, no `x-total-pages`, no `rel="last"`.
-    NoTotal,
-    /// `Link` alone, as for keyset lists.
-    LinkOnly,
-    /// No header at all, as behind a proxy that removes what it does not know.
-    None,
-}
-
-/// How the server as a whole behaves.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Sub-path of the installation: empty or `/gitlab`.
-    pub prefix: String,
-    /// Token that is accepted; any when none.
-    pub token: Option<String>,
-    /// How paging is told.
-    pub paging: Paging,
-    /// Scheme, host and port that `Link` and `Location` name instead of the real ones.
-    pub foreign_authority: Option<String>,
-    /// Largest page.
-    pub max_per_page: usize,
-    /// Largest offset.
-    pub max_offset: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            prefix: String::new(),
-            token: Some("test-token".to_owned()),
-            paging: Paging::Full,
-            foreign_authority: None,
-            max_per_page: 100,
-            max_offset: 50_000,
-        }
-    }
-}
+pub use settings::{Access, Paging, Settings};
 
 /// A request as it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,7 +124,7 @@ fn answer(state: &mut State, request: &Request, authority: &str) -> Reply {
         None => {
             let reply = match &mut state.replay {
                 Some(replay) => replay.answer(request),
-                None => routes::answer(&state.model, &state.settings, request, authority),
+                None => routes::answer(&state.model, &mut state.settings, request, authority),
             };
             faults::after(state, request, reply)
         }

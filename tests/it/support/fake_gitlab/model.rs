@@ -1,13 +1,16 @@
-//! Projects, items, notes, and how GitLab moves `updated_at` when they change.
+//! Projects and their items, and how GitLab moves `updated_at` when they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::faults::Trouble;
+use super::groups::Group;
+use super::related::Related;
+use super::settings::Access;
 
 /// GitLab leaves `updated_at` alone when it is younger than this.
-const TOUCH_INTERVAL_MS: i64 = 60_000;
+pub const TOUCH_INTERVAL_MS: i64 = 60_000;
 
 /// Which of the two number sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,10 +30,19 @@ impl Kind {
         }
     }
 
-    const fn noteable(self) -> &'static str {
+    /// What notes call it.
+    pub const fn noteable(self) -> &'static str {
         match self {
             Self::Issue => "Issue",
             Self::MergeRequest => "MergeRequest",
+        }
+    }
+
+    /// The sign in front of its number.
+    pub const fn sigil(self) -> char {
+        match self {
+            Self::Issue => '#',
+            Self::MergeRequest => '!',
         }
     }
 }
@@ -42,11 +54,13 @@ pub struct Item {
     pub row: Value,
     /// Milliseconds since the epoch.
     pub updated_at: i64,
+    /// Microseconds beyond, which the server compares by and the API does not show: 0 to 999.
+    pub micros: i64,
     /// As `…/discussions` lists them.
     pub discussions: Vec<Value>,
     /// Ids of discussions that the token may not see.
     pub hidden: BTreeSet<String>,
-    /// Whether its `updated_at` in the row is written from `updated_at`.
+    /// Whether its `updated_at` in the row is left as it was loaded.
     pub keeps_row: bool,
 }
 
@@ -67,6 +81,10 @@ pub struct Project {
     pub items: BTreeMap<(Kind, i64), Item>,
     /// Streams that are refused, with their status. `project` is the project itself.
     pub denied: BTreeMap<String, u16>,
+    /// What the token may do here, when it is not what it may do elsewhere.
+    pub access: Option<Access>,
+    /// The greatest number given so far: numbers are never given twice.
+    pub(super) last_iid: BTreeMap<Kind, i64>,
 }
 
 /// Everything that the server knows.
@@ -76,14 +94,30 @@ pub struct Model {
     pub now: i64,
     /// Projects by id.
     pub projects: BTreeMap<i64, Project>,
+    /// Groups by id.
+    pub groups: BTreeMap<i64, Group>,
+    /// Links between items.
+    pub related: Related,
+    /// Users whose notes are hidden although they count.
+    pub banned: BTreeSet<String>,
     pub(super) pending: Option<Trouble>,
     next_id: i64,
+    pub(super) next_group_id: i64,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        // 2026-03-01T12:00:00Z
-        Self { now: 1_772_366_400_000, projects: BTreeMap::new(), pending: None, next_id: 100 }
+        Self {
+            // 2026-03-01T12:00:00Z
+            now: 1_772_366_400_000,
+            projects: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            related: Related::default(),
+            banned: BTreeSet::new(),
+            pending: None,
+            next_id: 100,
+            next_group_id: 9000,
+        }
     }
 }
 
@@ -106,18 +140,22 @@ impl Model {
         self.now += ms;
     }
 
-    fn id(&mut self) -> i64 {
+    pub(super) fn id(&mut self) -> i64 {
         self.next_id += 1;
         self.next_id
     }
 
-    /// Adds a project; returns its id.
+    /// Adds a project, and the groups that its path names; returns its id.
     pub fn add_project(&mut self, path: &str) -> i64 {
         let id = self.id();
         let name = path.rsplit('/').next().unwrap_or(path);
-        let row = json!({"name": name, "archived": false, "issues_enabled": true, "merge_requests_enabled": true,
+        let row = json!({"name": name, "description": null, "archived": false, "visibility": "private",
+                         "issues_enabled": true, "merge_requests_enabled": true,
                          "issues_access_level": "enabled", "merge_requests_access_level": "enabled",
-                         "created_at": time(self.now), "default_branch": null});
+                         "created_at": time(self.now), "last_activity_at": time(self.now),
+                         "default_branch": "main", "empty_repo": false, "open_issues_count": 0,
+                         "marked_for_deletion_at": null, "marked_for_deletion_on": null});
+        self.ensure_groups(path);
         self.projects.insert(id, Project { path: path.to_owned(), row, ..Project::default() });
         id
     }
@@ -135,25 +173,19 @@ impl Model {
             .unwrap_or_else(|| panic!("there is no {kind:?} {iid}"))
     }
 
-    /// Renames a project: the old path redirects.
-    pub fn rename_project(&mut self, id: i64, path: &str) {
-        let project = self.project(id);
-        let old = std::mem::replace(&mut project.path, path.to_owned());
-        project.old_paths.push(old);
-    }
-
     /// Adds an item that is new now; returns its number.
     pub fn add_item(&mut self, project: i64, kind: Kind, title: &str) -> i64 {
         let (id, now) = (self.id(), self.now);
         let path = self.project(project).path.clone();
-        let items = &self.project(project).items;
-        let iid =
-            items.keys().filter(|(other, _)| *other == kind).map(|(_, iid)| *iid).max().unwrap_or(0) + 1;
+        let iid = self.project(project).take_iid(kind);
         let list = kind.list();
+        let full = format!("{path}{}{iid}", kind.sigil());
         let mut row = json!({
             "id": id, "iid": iid, "project_id": project, "title": title, "description": format!("About {title}."),
-            "state": "opened", "created_at": time(now), "closed_at": null, "labels": [], "milestone": null,
-            "assignees": [], "assignee": null, "author": user("ada"), "user_notes_count": 0,
+            "state": "opened", "created_at": time(now), "closed_at": null, "closed_by": null, "labels": [],
+            "milestone": null, "assignees": [], "assignee": null, "author": user("ada"), "user_notes_count": 0,
+            "discussion_locked": null,
+            "references": {"short": format!("{}{iid}", kind.sigil()), "relative": format!("{}{iid}", kind.sigil()), "full": full},
             "web_url": format!("https://gitlab.example.com/{path}/-/{list}/{iid}"),
         });
         match kind {
@@ -162,12 +194,14 @@ impl Model {
                 row["issue_type"] = json!("issue");
                 row["confidential"] = json!(false);
                 row["moved_to_id"] = Value::Null;
+                row["due_date"] = Value::Null;
             }
             Kind::MergeRequest => {
                 row["source_branch"] = json!(format!("branch-{iid}"));
                 row["target_branch"] = json!("main");
                 row["draft"] = json!(false);
                 row["merged_at"] = Value::Null;
+                row["merge_user"] = Value::Null;
             }
         }
         self.project(project).items.insert((kind, iid), Item { row, updated_at: now, ..Item::default() });
@@ -177,13 +211,14 @@ impl Model {
     /// Adds an item from a row of the API, with its own times and numbers.
     pub fn load_item(&mut self, project: i64, kind: Kind, row: Value) {
         let number = |key: &str| row.get(key).and_then(Value::as_i64).unwrap_or(0);
-        let iid = number("iid");
+        let (id, iid) = (number("id"), number("iid"));
         let updated_at = row
             .get("updated_at")
             .and_then(Value::as_str)
             .and_then(|text| chrono::DateTime::parse_from_rfc3339(text).ok())
             .map_or(self.now, |time| time.timestamp_millis());
         let item = Item { row, updated_at, keeps_row: true, ..Item::default() };
+        self.next_id = self.next_id.max(id);
         self.project(project).items.insert((kind, iid), item);
     }
 
@@ -192,78 +227,7 @@ impl Model {
         let now = self.now;
         let item = self.item(project, kind, iid);
         change(&mut item.row);
-        item.updated_at = now;
-    }
-
-    /// Sets labels: `updated_at` moves only when it is older than a minute.
-    pub fn set_labels(&mut self, project: i64, kind: Kind, iid: i64, labels: &[&str]) {
-        let now = self.now;
-        let item = self.item(project, kind, iid);
-        item.row["labels"] = json!(labels);
-        touch(item, now);
-    }
-
-    /// Takes an item away. No trace of it stays.
-    pub fn delete_item(&mut self, project: i64, kind: Kind, iid: i64) {
-        self.project(project).items.remove(&(kind, iid));
-    }
-
-    /// Adds a comment as a discussion of its own; returns the discussion's id.
-    pub fn add_note(&mut self, project: i64, kind: Kind, iid: i64, author: &str, body: &str) -> String {
-        let discussion = format!("{:040x}", self.id());
-        let note = self.new_note(kind, author, body);
-        let now = self.now;
-        let item = self.item(project, kind, iid);
-        item.discussions.push(json!({"id": discussion, "individual_note": true, "notes": [note]}));
-        bump_count(item, 1);
-        touch(item, now);
-        discussion
-    }
-
-    /// Adds a reply to a discussion.
-    pub fn reply(&mut self, project: i64, kind: Kind, iid: i64, discussion: &str, author: &str, body: &str) {
-        let mut note = self.new_note(kind, author, body);
-        note["type"] = json!("DiscussionNote");
-        let now = self.now;
-        let item = self.item(project, kind, iid);
-        let thread = find(item, discussion);
-        thread["individual_note"] = json!(false);
-        if let Some(notes) = thread["notes"].as_array_mut() {
-            notes.push(note);
-        }
-        bump_count(item, 1);
-        touch(item, now);
-    }
-
-    /// Edits the first note of a discussion.
-    pub fn edit_note(&mut self, project: i64, kind: Kind, iid: i64, discussion: &str, body: &str) {
-        let now = self.now;
-        let item = self.item(project, kind, iid);
-        let thread = find(item, discussion);
-        thread["notes"][0]["body"] = json!(body);
-        thread["notes"][0]["updated_at"] = json!(time(now));
-        touch(item, now);
-    }
-
-    /// Deletes a discussion: the count changes, `updated_at` does not.
-    pub fn delete_discussion(&mut self, project: i64, kind: Kind, iid: i64, discussion: &str) {
-        let item = self.item(project, kind, iid);
-        item.discussions.retain(|known| known["id"] != json!(discussion));
-        bump_count(item, -1);
-    }
-
-    /// Hides a discussion after the page was cut.
-    pub fn hide_discussion(&mut self, project: i64, kind: Kind, iid: i64, discussion: &str) {
-        self.item(project, kind, iid).hidden.insert(discussion.to_owned());
-    }
-
-    fn new_note(&mut self, kind: Kind, author: &str, body: &str) -> Value {
-        json!({
-            "id": self.id(), "type": null, "body": body, "attachment": null, "author": user(author),
-            "created_at": time(self.now), "updated_at": time(self.now), "system": false,
-            "noteable_type": kind.noteable(), "noteable_iid": null, "resolvable": false,
-            "confidential": false, "internal": false,
-        })
+        item.moved_to(now);
     }
 
     /// Edits the item that was updated least recently.
@@ -273,10 +237,25 @@ impl Model {
         let items = &mut self.project(project).items;
         let oldest = items.iter_mut().filter(|((other, _), _)| *other == kind).map(|(_, item)| item);
         // Of several, the one that the list starts with.
-        let place = |item: &&mut Item| (item.updated_at, -item.row["id"].as_i64().unwrap_or(0));
+        let place = |item: &&mut Item| (item.updated_at, -item.id());
         if let Some(item) = oldest.min_by_key(place) {
-            item.updated_at = now;
+            item.moved_to(now);
         }
+    }
+}
+
+impl Project {
+    /// Gives the next number of a sequence.
+    fn take_iid(&mut self, kind: Kind) -> i64 {
+        let present = self.items.keys().filter(|(other, _)| *other == kind).map(|(_, iid)| *iid).max();
+        let last = self.last_iid.entry(kind).or_default();
+        *last = (*last).max(present.unwrap_or(0)) + 1;
+        *last
+    }
+
+    /// Whether a field of its row holds this text.
+    pub fn says(&self, field: &str, text: &str) -> bool {
+        self.row.get(field).and_then(Value::as_str) == Some(text)
     }
 }
 
@@ -289,22 +268,34 @@ impl Item {
         }
         row
     }
-}
 
-fn find<'a>(item: &'a mut Item, discussion: &str) -> &'a mut Value {
-    item.discussions
-        .iter_mut()
-        .find(|known| known["id"] == json!(discussion))
-        .unwrap_or_else(|| panic!("there is no discussion {discussion}"))
-}
-
-fn touch(item: &mut Item, now: i64) {
-    if now - item.updated_at > TOUCH_INTERVAL_MS {
-        item.updated_at = now;
+    /// Id on the instance.
+    pub fn id(&self) -> i64 {
+        self.row.get("id").and_then(Value::as_i64).unwrap_or(0)
     }
-}
 
-fn bump_count(item: &mut Item, by: i64) {
-    let count = item.row.get("user_notes_count").and_then(Value::as_i64).unwrap_or(0);
-    item.row["user_notes_count"] = json!(count + by);
+    /// A text of its row.
+    pub fn text(&self, field: &str) -> Option<&str> {
+        self.row.get(field).and_then(Value::as_str)
+    }
+
+    /// Sets `updated_at`.
+    pub(super) fn moved_to(&mut self, now: i64) {
+        self.updated_at = now;
+        self.micros = 0;
+        self.keeps_row = false;
+    }
+
+    /// Sets `updated_at` when it is older than a minute.
+    pub(super) fn touch(&mut self, now: i64) {
+        if now - self.updated_at > TOUCH_INTERVAL_MS {
+            self.moved_to(now);
+        }
+    }
+
+    /// Changes the count of notes that people wrote.
+    pub(super) fn count_notes(&mut self, by: i64) {
+        let count = self.row.get("user_notes_count").and_then(Value::as_i64).unwrap_or(0);
+        self.row["user_notes_count"] = json!((count + by).max(0));
+    }
 }
