@@ -5,8 +5,7 @@
 //! reason why it cannot be one. What a status, a header or a broken body means is decided
 //! by pure functions in [`answer`] and [`paging`].
 //!
-//! Left for later, on purpose: groups, the sweep for deleted items, a rate that adapts to
-//! the server, `/links` and its relatives.
+//! Everything of one run that asks the same server shares one [`Budget`].
 
 pub mod address;
 pub mod answer;
@@ -14,11 +13,13 @@ pub mod client;
 pub mod pace;
 pub mod paging;
 mod stats;
+mod transport;
 pub mod walk;
 pub mod wire;
 
 pub use address::Address;
-pub use client::{Client, Page};
+pub use client::{Client, Page, Patience};
+pub use pace::Budget;
 pub use stats::{Stats, StatsView, StatusClass};
 
 use crate::error::Error;
