@@ -35,6 +35,7 @@ fn regenerate(store: &Store, full: bool) -> StepReport {
         deadline: None,
         options: RunOptions { full, retry_failed: false },
         progress: Progress::new("regenerate-docs", ProgressMode::Silent),
+        shared: lore::engine::shared::Shared::default(),
     };
     RegenerateDocs::default().run(&ctx).expect("documents")
 }

@@ -360,6 +360,7 @@ fn embed() {
         deadline: None,
         options: RunOptions::default(),
         progress: Progress::new("embed", ProgressMode::Silent),
+        shared: lore::engine::shared::Shared::default(),
     };
     let (wall, started) = (Instant::now(), cpu());
     let report = Embed::default().run(&ctx).unwrap();

@@ -1,14 +1,15 @@
 //! What the requests to a service came to.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Counts of requests to one service. Shared by everything that sends them.
 #[derive(Debug, Default)]
 pub struct Stats {
     requests: AtomicI64,
     retries: AtomicI64,
-    rate_limit_wait_ms: AtomicI64,
+    waited: Mutex<Waited>,
     answers: [AtomicU32; StatusClass::ALL.len()],
 }
 
@@ -23,10 +24,9 @@ impl Stats {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds a pause that the server asked for.
-    pub fn waited(&self, wait: Duration) {
-        let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-        self.rate_limit_wait_ms.fetch_add(wait_ms, Ordering::Relaxed);
+    /// Adds a wait that the server asked for. Requests that wait at the same time count once.
+    pub fn waits(&self, from: Instant, until: Instant) {
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner).add(from, until);
     }
 
     /// Looks at the counts.
@@ -34,7 +34,10 @@ impl Stats {
         StatsView {
             requests: self.requests.load(Ordering::Relaxed),
             retries: self.retries.load(Ordering::Relaxed),
-            rate_limit_wait_ms: self.rate_limit_wait_ms.load(Ordering::Relaxed),
+            rate_limit_wait_ms: {
+                let waited = self.waited.lock().unwrap_or_else(PoisonError::into_inner);
+                i64::try_from(waited.total.as_millis()).unwrap_or(i64::MAX)
+            },
             answers: self.answers.each_ref().map(|answers| answers.load(Ordering::Relaxed)),
         }
     }
@@ -47,6 +50,22 @@ impl Stats {
                 answers.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+}
+
+/// The time that is covered by waits, which may overlap.
+#[derive(Debug, Default)]
+struct Waited {
+    total: Duration,
+    /// End of the latest wait.
+    until: Option<Instant>,
+}
+
+impl Waited {
+    fn add(&mut self, from: Instant, until: Instant) {
+        let from = self.until.map_or(from, |covered| covered.max(from));
+        self.total += until.saturating_duration_since(from);
+        self.until = Some(self.until.map_or(until, |covered| covered.max(until)));
     }
 }
 
@@ -99,8 +118,24 @@ pub struct StatsView {
     pub requests: i64,
     /// Requests that were sent again.
     pub retries: i64,
-    /// Time spent in pauses that the server asked for.
+    /// Time spent waiting because of the server's limits.
     pub rate_limit_wait_ms: i64,
     /// Answers by class, in the order of [`StatusClass::ALL`].
     pub answers: [u32; StatusClass::ALL.len()],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_at_the_same_time_count_once() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut waited = Waited::default();
+        for (from, until) in [(0, 10), (1, 10), (5, 12), (20, 21), (20, 20)] {
+            waited.add(at(from), at(until));
+        }
+        assert_eq!(waited.total, Duration::from_secs(13));
+    }
 }

@@ -328,7 +328,8 @@ impl Embedder {
             if let Some(server) = self.provider.server() {
                 server.stats().retry();
                 if asked_to_wait {
-                    server.stats().waited(wait);
+                    let now = Instant::now();
+                    server.stats().waits(now, now + wait);
                 }
             }
             tokio::time::sleep(wait).await;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::cancel::Cancel;
 use super::progress::Progress;
+use super::shared::Shared;
 use crate::clock::{self, Millis};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
@@ -38,6 +39,8 @@ pub struct StepCtx<'a> {
     pub options: RunOptions,
     /// Where progress is shown.
     pub progress: Progress,
+    /// What the steps of the run use together.
+    pub shared: Shared,
 }
 
 impl StepCtx<'_> {

@@ -6,5 +6,6 @@ pub mod lease;
 pub mod process;
 pub mod progress;
 pub mod run;
+pub mod shared;
 pub mod signals;
 pub mod step;

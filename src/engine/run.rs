@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::cancel::{Cancel, StopReason};
 use super::ctx::{RunOptions, StepCtx};
 use super::progress::{Progress, ProgressMode};
+use super::shared::Shared;
 use super::step::StepReport;
 use crate::backoff;
 use crate::clock::{self, Millis};
@@ -94,7 +95,8 @@ pub fn run(env: &RunEnv<'_>, plan: &RunPlan<'_>, run_id: i64) -> Result<RunRepor
     // Outlives the threads: a step that still ends after the loop gave up can say so.
     let (sender, receiver) = mpsc::channel();
     let loop_result = std::thread::scope(|scope| {
-        let mut driver = Driver { env, plan, run_id, steps: &mut steps, deadline, sender, scope };
+        let shared = Shared::default();
+        let mut driver = Driver { env, plan, run_id, steps: &mut steps, deadline, sender, scope, shared };
         let result = driver.drive(&receiver);
         if result.is_err() {
             // The rows cannot be written any more: nothing may go on.
@@ -114,6 +116,7 @@ struct Driver<'run, 'scope, 'env> {
     deadline: Option<Instant>,
     sender: mpsc::Sender<Ended>,
     scope: &'scope std::thread::Scope<'scope, 'env>,
+    shared: Shared,
 }
 
 impl<'scope> Driver<'_, 'scope, '_> {
@@ -247,6 +250,7 @@ impl<'scope> Driver<'_, 'scope, '_> {
             deadline,
             options: self.env.options,
             progress: Progress::new(&step.id, self.env.progress.clone()),
+            shared: self.shared.waiting_at_most(step.retry.backoff.max),
         };
         let sender = self.sender.clone();
         let span = tracing::info_span!(

@@ -6,6 +6,7 @@ use chrono::DateTime;
 use reqwest::header::HeaderMap;
 
 use super::RequestError;
+use super::pace::Quota;
 use crate::clock::Millis;
 use crate::error::{Error, ErrorKind};
 
@@ -195,22 +196,41 @@ fn json_text(body: &[u8], key: &str) -> Option<String> {
     }
 }
 
-/// How long a 429 asks to wait: `Retry-After`, else `RateLimit-Reset`, else
-/// `RateLimit-ResetTime`; nothing when none of them is there or says anything of use.
+/// Reads a header of the server's limits, with and without `X-` in front.
+fn limit_header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let value = headers.get(name).or_else(|| headers.get(format!("x-{name}")))?;
+    value.to_str().ok().map(str::trim)
+}
+
+/// What an answer says is left of the server's limit; nothing when it does not say.
+pub fn quota(headers: &HeaderMap, now: Millis) -> Option<Quota> {
+    Some(Quota {
+        remaining: limit_header(headers, "ratelimit-remaining")?.parse().ok()?,
+        limit: limit_header(headers, "ratelimit-limit").and_then(|limit| limit.parse().ok()),
+        reset: reset_wait(headers, now),
+    })
+}
+
+/// How long a 429 asks to wait: `Retry-After`, else the time until the limit's reset;
+/// nothing when no header says anything of use.
 fn rate_limit_wait(headers: &HeaderMap, now: Millis) -> Option<Duration> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    retry_after(headers, now)
-        .or_else(|| {
-            let reset: i64 = text("ratelimit-reset")?.trim().parse().ok()?;
-            // A time in seconds since the epoch, or, in newer drafts, seconds from now.
-            let until = if reset > 1_000_000_000 {
-                reset.checked_mul(1000)?
-            } else {
-                server_time(headers).unwrap_or(now) + reset.checked_mul(1000)?
-            };
-            wait_until(until, headers, now)
-        })
-        .or_else(|| wait_until(http_date(text("ratelimit-resettime")?)?, headers, now))
+    retry_after(headers, now).or_else(|| reset_wait(headers, now))
+}
+
+/// Time until the limit's reset: `RateLimit-Reset`, else `RateLimit-ResetTime`.
+fn reset_wait(headers: &HeaderMap, now: Millis) -> Option<Duration> {
+    let text = |name: &str| limit_header(headers, name);
+    let by_number = || {
+        let reset: i64 = text("ratelimit-reset")?.parse().ok()?;
+        // A time in seconds since the epoch, or, in newer drafts, seconds from now.
+        let until = if reset > 1_000_000_000 {
+            reset.checked_mul(1000)?
+        } else {
+            server_time(headers).unwrap_or(now) + reset.checked_mul(1000)?
+        };
+        wait_until(until, headers, now)
+    };
+    by_number().or_else(|| wait_until(http_date(text("ratelimit-resettime")?)?, headers, now))
 }
 
 /// `Retry-After` in seconds or as a date.
@@ -280,6 +300,7 @@ mod tests {
         assert_eq!(wait_of(&[("RateLimit-Reset", "1609844400")]), Some(30));
         assert_eq!(wait_of(&[("RateLimit-Reset", "12")]), Some(12));
         assert_eq!(wait_of(&[("RateLimit-ResetTime", "Tue, 05 Jan 2021 11:00:00 GMT")]), Some(30));
+        assert_eq!(wait_of(&[("X-RateLimit-Reset", "1609844400")]), Some(30));
         let skewed = [("Date", "Tue, 05 Jan 2021 10:00:00 GMT"), ("RateLimit-Reset", "1609840830")];
         assert_eq!(wait_of(&skewed), Some(30), "measured by the server's clock");
         for useless in [
@@ -291,6 +312,22 @@ mod tests {
         ] {
             assert_eq!(wait_of(useless), None, "{useless:?}");
         }
+    }
+
+    #[test]
+    fn api_77_what_is_left_of_the_limit_is_read_in_both_spellings() {
+        let of = |list: &[(&str, &str)]| quota(&headers(list), NOW);
+        let left = Quota { remaining: 7, limit: Some(600), reset: Some(Duration::from_secs(30)) };
+        for prefix in ["RateLimit-", "X-RateLimit-", "x-ratelimit-"] {
+            let names = ["Remaining", "Limit", "Reset"].map(|name| format!("{prefix}{name}"));
+            let list =
+                [(names[0].as_str(), "7"), (names[1].as_str(), "600"), (names[2].as_str(), "1609844400")];
+            assert_eq!(of(&list), Some(left), "{prefix}");
+        }
+        let alone = Quota { remaining: 0, limit: None, reset: None };
+        assert_eq!(of(&[("RateLimit-Remaining", "0")]), Some(alone));
+        assert_eq!(of(&[("RateLimit-Limit", "600")]), None);
+        assert_eq!(of(&[("RateLimit-Remaining", "many")]), None);
     }
 
     #[test]

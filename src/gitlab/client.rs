@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 use url::Url;
 
 use super::RequestError;
 use super::address::Address;
 use super::answer::{self, Answer, Verdict};
-use super::pace::Pace;
+use super::pace::Budget;
 use super::paging::{self, PER_PAGE};
+use super::transport::{self, Stage};
 use crate::backoff::{self, Backoff};
 use crate::clock::{self, Millis};
 use crate::config::GitlabConfig;
@@ -25,12 +25,14 @@ use crate::traffic::{Stats, StatsView};
 
 /// Longest wait between two attempts of one request.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// Longest pause that a server may ask for before the request is given up.
-const MAX_PAUSE: Duration = Duration::from_secs(15 * 60);
+/// Longest pause that a server may ask for when no job says otherwise.
+const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
+/// Failures of one page in one size before a smaller one is asked for.
+const FAILURES_PER_SIZE: u32 = 2;
+/// Pages that arrive before a larger one is asked for again.
+const PAGES_PER_SIZE: usize = 8;
 /// How often one request may be rate limited.
 const MAX_RATE_LIMITED: u32 = 10;
-/// Largest body that is read.
-const MAX_BODY: usize = 256 << 20;
 /// Redirects that one request follows.
 const MAX_REDIRECTS: u32 = 5;
 /// Pages of one list: far beyond any real one, so that a server that never ends is noticed.
@@ -45,17 +47,60 @@ struct Inner {
     http: reqwest::Client,
     address: Address,
     token: Option<Secret>,
-    pace: Pace,
-    slots: Semaphore,
+    budget: Arc<Budget>,
     backoff: Backoff,
     max_attempts: u32,
-    deadline: Option<Instant>,
+    patience: Patience,
     stats: Stats,
+    page_size: PageSize,
     /// Set after a request exhausted its attempts: the next ones are tried once, until one
     /// is answered, so that a server that is down is not waited for by every stream anew.
     is_down: AtomicBool,
     /// The step that the requests are made for: tasks of the runtime do not know it.
     span: tracing::Span,
+}
+
+/// How long requests may wait at the word of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// When the step must have ended: no wait goes beyond it.
+    pub deadline: Option<Instant>,
+    /// Longest wait for one request.
+    pub longest: Duration,
+}
+
+impl Patience {
+    /// Whether a wait until `until` is too long.
+    fn is_exceeded(self, now: Instant, until: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| until >= deadline)
+            || until.saturating_duration_since(now) > self.longest
+    }
+}
+
+/// Rows asked per page: fewer after a page that the server could not bring in time, more
+/// again as pages arrive.
+#[derive(Debug)]
+struct PageSize {
+    rows: AtomicUsize,
+    n_arrived: AtomicUsize,
+}
+
+impl PageSize {
+    fn get(&self) -> usize {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// A page of this many rows arrived.
+    fn arrived(&self, rows: usize) {
+        let known = self.get();
+        if rows < known {
+            self.rows.store(rows, Ordering::Relaxed);
+            self.n_arrived.store(0, Ordering::Relaxed);
+        } else if known < PER_PAGE && self.n_arrived.fetch_add(1, Ordering::Relaxed) + 1 >= PAGES_PER_SIZE {
+            self.rows.store(paging::larger(known), Ordering::Relaxed);
+            self.n_arrived.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Reads a body; an error means that it arrived damaged.
@@ -75,12 +120,32 @@ pub struct Page {
 }
 
 impl Client {
-    /// Makes a client. `deadline` is when the step must have ended: no wait goes beyond it.
+    /// Makes a client with a budget of its own. `deadline` is when the step must have ended.
+    ///
+    /// # Errors
+    /// As [`Client::sharing`].
+    pub fn new(config: &GitlabConfig, token: Option<Secret>, deadline: Option<Instant>) -> Result<Self> {
+        let patience = Patience { deadline, longest: LONGEST_WAIT };
+        Self::sharing(config, token, patience, Arc::new(Self::budget(config, Instant::now())))
+    }
+
+    /// The budget that a source's configuration asks for.
+    pub fn budget(config: &GitlabConfig, now: Instant) -> Budget {
+        let rate = config.requests_per_second;
+        Budget::new(if rate.is_finite() && rate > 0.0 { rate } else { 1.0 }, config.concurrency, now)
+    }
+
+    /// Makes a client that shares its budget with others.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] when the address, a limit, the token's form or the file of
     /// certificates is not usable.
-    pub fn new(config: &GitlabConfig, token: Option<Secret>, deadline: Option<Instant>) -> Result<Self> {
+    pub fn sharing(
+        config: &GitlabConfig,
+        token: Option<Secret>,
+        patience: Patience,
+        budget: Arc<Budget>,
+    ) -> Result<Self> {
         let address = Address::parse(&config.url)?;
         let rate = config.requests_per_second;
         if !rate.is_finite() || rate <= 0.0 {
@@ -97,14 +162,14 @@ impl Client {
         }
         headers.insert("accept", HeaderValue::from_static("application/json"));
         Ok(Self(Arc::new(Inner {
-            http: http_client(config, &address, headers)?,
+            http: transport::http_client(config, &address, headers)?,
             token,
-            pace: Pace::new(rate, Instant::now()),
-            slots: Semaphore::new(config.concurrency.max(1)),
+            budget,
             backoff: Backoff { base: config.retry_wait, max: MAX_BACKOFF },
             max_attempts: config.retries.saturating_add(1),
-            deadline,
+            patience,
             stats: Stats::default(),
+            page_size: PageSize { rows: AtomicUsize::new(PER_PAGE), n_arrived: AtomicUsize::new(0) },
             is_down: AtomicBool::new(false),
             span: tracing::Span::current(),
             address,
@@ -121,9 +186,9 @@ impl Client {
         self.0.stats.view()
     }
 
-    /// Makes the URL of a list, with the largest page.
+    /// Makes the URL of a list, with the largest page that the server brings in time.
     pub fn list_url(&self, segments: &[&str], query: &[(&str, &str)]) -> Url {
-        let per_page = PER_PAGE.to_string();
+        let per_page = self.0.page_size.get().to_string();
         let mut pairs = query.to_vec();
         pairs.push(("per_page", &per_page));
         self.0.address.url(segments, &pairs)
@@ -134,7 +199,7 @@ impl Client {
     /// # Errors
     /// See [`RequestError`].
     pub async fn object(&self, url: &Url) -> Result<Box<RawValue>, RequestError> {
-        let (object, _) = self
+        let (object, ..) = self
             .get(url, |body| {
                 let object: Box<RawValue> = serde_json::from_slice(body)?;
                 if object.get().starts_with('{') {
@@ -152,11 +217,14 @@ impl Client {
     /// # Errors
     /// See [`RequestError`].
     pub async fn page(&self, url: &Url) -> Result<Page, RequestError> {
-        let (rows, headers) =
+        let (rows, headers, url) =
             self.get(url, |body| serde_json::from_slice::<Vec<Box<RawValue>>>(body)).await?;
-        let next = paging::next_page(&self.0.address, url, &headers, rows.len());
-        if next.as_ref() == Some(url) {
-            return Err(same_page(url).into());
+        if let Some(size) = paging::per_page(&url) {
+            self.0.page_size.arrived(size);
+        }
+        let next = paging::next_page(&self.0.address, &url, &headers, rows.len());
+        if next.as_ref() == Some(&url) {
+            return Err(same_page(&url).into());
         }
         Ok(Page { next, server_time: answer::server_time(&headers), total: paging::total(&headers), rows })
     }
@@ -181,13 +249,14 @@ impl Client {
     }
 
     /// Sends one GET with its retries and gives the body to `read`. A body that `read`
-    /// cannot read counts as damaged on the way and is asked for again.
-    async fn get<T>(&self, url: &Url, read: Read<T>) -> Result<(T, HeaderMap), RequestError> {
+    /// cannot read counts as damaged on the way and is asked for again. Also returns the URL
+    /// that was answered: a redirect, or a smaller page, is another one.
+    async fn get<T>(&self, url: &Url, read: Read<T>) -> Result<(T, HeaderMap, Url), RequestError> {
         let mut url = url.clone();
         let (mut failures, mut rate_limited, mut redirects) = (0, 0, 0);
         loop {
             let (error, wait) = match self.attempt(&url, read).await {
-                Attempt::Done(value, headers) => return Ok((value, headers)),
+                Attempt::Done(value, headers) => return Ok((value, headers, url)),
                 Attempt::Moved(location) => {
                     redirects += 1;
                     let next = self.0.address.redirect(&url, &location)?;
@@ -202,23 +271,38 @@ impl Client {
                 Attempt::Limited(error, wait) => {
                     rate_limited += 1;
                     let wait = wait.unwrap_or_else(|| self.spread(rate_limited));
-                    if rate_limited > MAX_RATE_LIMITED || wait > MAX_PAUSE {
+                    let now = Instant::now();
+                    if rate_limited > MAX_RATE_LIMITED || self.0.patience.is_exceeded(now, now + wait) {
                         return Err(asked_to_wait(error, wait));
                     }
-                    self.0.stats.waited(wait);
-                    (asked_to_wait(error, wait), wait)
+                    // Everybody waits, and counts it, before the next turn.
+                    self.0.budget.hold(now, wait);
+                    self.0.stats.retry();
+                    tracing::debug!(wait_ms = wait.as_millis() as u64, error = %error.error, "rate limited");
+                    continue;
                 }
-                Attempt::Failed(error, wait) => {
+                Attempt::Failed(error, cause) => {
                     failures += 1;
-                    if failures >= self.0.max_attempts || self.0.is_down.load(Ordering::Relaxed) {
+                    let wait = self.spread(failures);
+                    let smaller = (cause == Cause::Heavy && failures >= FAILURES_PER_SIZE)
+                        .then(|| paging::smaller(&url))
+                        .flatten();
+                    let is_down = self.0.is_down.load(Ordering::Relaxed);
+                    if let (Some(smaller), false) = (smaller, is_down) {
+                        tracing::debug!(error = %error.error, "a smaller page is asked for");
+                        url = smaller;
+                        failures = 0;
+                    } else if failures >= self.0.max_attempts || is_down || cause == Cause::GivenUp {
                         self.0.is_down.store(true, Ordering::Relaxed);
                         return Err(error);
                     }
-                    let own = self.spread(failures);
-                    (error, wait.map_or(own, |wait| wait.clamp(own, MAX_PAUSE)))
+                    if cause == Cause::Unreached && !self.0.budget.unreached(Instant::now(), wait) {
+                        return Err(error);
+                    }
+                    (error, wait)
                 }
             };
-            if self.0.deadline.is_some_and(|deadline| Instant::now() + wait >= deadline) {
+            if self.0.patience.deadline.is_some_and(|deadline| Instant::now() + wait >= deadline) {
                 return Err(error);
             }
             self.0.stats.retry();
@@ -236,13 +320,17 @@ impl Client {
 
     async fn attempt<T>(&self, url: &Url, read: Read<T>) -> Attempt<T> {
         let inner = &self.0;
-        self.wait_for_turn().await;
-        let Ok(_slot) = inner.slots.acquire().await else {
-            return Attempt::Refused(Error::internal("the request slots are closed").into());
-        };
-        inner.stats.request();
         let what = format!("GET {}", redact_url(url));
         let route = inner.address.route(url);
+        if inner.budget.is_given_up(Instant::now()) {
+            let error = Error::new(ErrorKind::Network, format!("{what}: cannot connect, as a moment ago"));
+            return Attempt::Failed(error.hint(transport::UNREACHED_HINT).into(), Cause::GivenUp);
+        }
+        let _slot = inner.budget.slot().await;
+        if let Err(error) = self.wait_for_turn(&what).await {
+            return Attempt::Refused(error);
+        }
+        inner.stats.request();
         let span = tracing::info_span!(
             parent: &inner.span,
             "http",
@@ -255,16 +343,22 @@ impl Client {
             url.path = url.path(),
             url.template = route,
         );
-        let got = exchange(&inner.http, url, &what).instrument(span.clone()).await;
+        let got = transport::exchange(&inner.http, url, &what).instrument(span.clone()).await;
         inner.stats.note(got.as_ref().ok().map(|(status, ..)| *status));
         let (status, headers, body) = match got {
             Ok(got) => got,
-            Err(error) => {
+            Err(transport::Broken { at, error }) => {
                 span.record("error.message", error.full_message());
-                return Attempt::Failed(RequestError::from(error), None);
+                let cause = match at {
+                    Stage::Connect => Cause::Unreached,
+                    Stage::Slow => Cause::Heavy,
+                    Stage::Midway => Cause::Other,
+                };
+                return Attempt::Failed(RequestError::from(error), cause);
             }
         };
         span.record("http.response.status_code", status);
+        inner.budget.reached();
         if status < 500 {
             inner.is_down.store(false, Ordering::Relaxed);
         }
@@ -276,31 +370,58 @@ impl Client {
             secret: inner.token.as_ref().map(Secret::expose),
             now: clock::now_ms(),
         };
-        match answer::judge(&answer) {
+        let verdict = answer::judge(&answer);
+        self.learn(&answer, &verdict);
+        match verdict {
             Verdict::Read => match read(&body) {
                 Ok(value) => Attempt::Done(value, headers),
                 Err(error) if answer.is_html() => Attempt::Refused(answer.unreadable(&error)),
-                Err(error) => Attempt::Failed(answer.unreadable(&error), None),
+                Err(error) => Attempt::Failed(answer.unreadable(&error), Cause::Heavy),
             },
             Verdict::Redirect(location) => Attempt::Moved(location),
             Verdict::Refuse(error) => Attempt::Refused(error),
-            Verdict::Retry { error, wait, rate_limited: true } => {
-                if let Some(wait) = wait {
-                    inner.pace.hold(Instant::now(), wait.min(MAX_PAUSE));
-                }
-                Attempt::Limited(error, wait)
+            Verdict::Retry { error, wait, rate_limited: true } => Attempt::Limited(error, wait),
+            Verdict::Retry { error, wait: Some(wait), rate_limited: false } => {
+                // It says when it will be back, for everybody.
+                Attempt::Limited(error, Some(wait))
             }
-            Verdict::Retry { error, wait, rate_limited: false } => Attempt::Failed(error, wait),
+            Verdict::Retry { error, wait: None, rate_limited: false } => {
+                let is_heavy = matches!(status, 500 | 502 | 504 | 524);
+                Attempt::Failed(error, if is_heavy { Cause::Heavy } else { Cause::Other })
+            }
         }
     }
 
-    async fn wait_for_turn(&self) {
-        let now = Instant::now();
-        let held = self.0.pace.held(now);
-        let wait = self.0.pace.take(now);
-        self.0.stats.waited(held);
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
+    /// What an answer says about the server's limits.
+    fn learn(&self, answer: &Answer<'_>, verdict: &Verdict) {
+        let budget = &self.0.budget;
+        if let Some(quota) = answer::quota(answer.headers, answer.now) {
+            budget.learn(Instant::now(), quota);
+        }
+        match verdict {
+            Verdict::Retry { .. } if matches!(answer.status, 429 | 503) => budget.refused(Instant::now()),
+            Verdict::Read => budget.served(),
+            Verdict::Retry { .. } | Verdict::Redirect(_) | Verdict::Refuse(_) => {}
+        }
+    }
+
+    /// Waits until the budget lets a request start.
+    async fn wait_for_turn(&self, what: &str) -> Result<(), RequestError> {
+        let Inner { budget, patience, stats, .. } = &*self.0;
+        loop {
+            let now = Instant::now();
+            let turn = budget.take(now);
+            if turn.is_asked {
+                if patience.is_exceeded(now, turn.at) {
+                    return Err(no_patience(what, turn.at.saturating_duration_since(now)));
+                }
+                stats.waits(now, turn.at);
+            }
+            tokio::time::sleep_until(turn.at.into()).await;
+            // A pause that the server asked for meanwhile counts for those who waited too.
+            if budget.held(Instant::now()).is_none() {
+                return Ok(());
+            }
         }
     }
 }
@@ -311,12 +432,34 @@ enum Attempt<T> {
     Moved(String),
     Refused(RequestError),
     Limited(RequestError, Option<Duration>),
-    Failed(RequestError, Option<Duration>),
+    Failed(RequestError, Cause),
 }
 
-fn asked_to_wait(mut error: RequestError, wait: Duration) -> RequestError {
-    error.error = error.error.retry_after_ms(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-    error
+/// Why an attempt failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// No connection came about.
+    Unreached,
+    /// The same, a moment ago: it was not tried.
+    GivenUp,
+    /// The server could not bring the answer: a smaller one may pass.
+    Heavy,
+    /// Anything else.
+    Other,
+}
+
+fn no_patience(what: &str, wait: Duration) -> RequestError {
+    let message = format!("{what} would wait {:.0} s for the server's rate limit", wait.as_secs_f64());
+    asked_to_wait(Error::new(ErrorKind::RateLimited, message).into(), wait)
+}
+
+/// The error of a wait that is too long: later than the deadline, or more than `retry.max`.
+fn asked_to_wait(error: RequestError, wait: Duration) -> RequestError {
+    let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+    let error_out = error.error.with_kind(ErrorKind::RateLimited).retry_after_ms(wait_ms).hint(
+        "the next run goes on where this one ended; lower requests_per_second of the source, or raise the step's timeout and retry.max",
+    );
+    RequestError { error: error_out, ..error }
 }
 
 fn same_page(url: &Url) -> Error {
@@ -325,96 +468,6 @@ fn same_page(url: &Url) -> Error {
         format!("GET {} leads back to a page that was read already", redact_url(url)),
     )
     .hint("a proxy may rewrite or drop the query of paging links")
-}
-
-/// Sends one request and reads the whole answer.
-async fn exchange(http: &reqwest::Client, url: &Url, what: &str) -> Result<(u16, HeaderMap, Vec<u8>)> {
-    let failed = |error: reqwest::Error| network_error(what, error);
-    let mut response = http.get(url.clone()).send().await.map_err(failed)?;
-    let status = response.status().as_u16();
-    let headers = std::mem::take(response.headers_mut());
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        if body.len() + chunk.len() > MAX_BODY {
-            let error = Error::new(ErrorKind::Network, format!("{what} answered more than {MAX_BODY} bytes"));
-            return Err(error);
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok((status, headers, body))
-}
-
-fn network_error(what: &str, error: reqwest::Error) -> Error {
-    // The URL of the error may hold what must not be shown; `what` names it already.
-    let error = error.without_url();
-    let state = if error.is_timeout() {
-        "no answer in time"
-    } else if error.is_connect() {
-        "cannot connect"
-    } else {
-        "the connection broke off"
-    };
-    let certificate = {
-        let mut text = String::new();
-        let mut cause: Option<&dyn std::error::Error> = Some(&error);
-        while let Some(error) = cause {
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text.contains("certificate")
-    };
-    let out = Error::new(ErrorKind::Network, format!("{what}: {state}")).because(error);
-    if certificate {
-        out.hint("for a private certificate authority set ca_file of the source to its PEM file")
-    } else {
-        out.hint("check url of the source, the network and proxy variables (HTTPS_PROXY, NO_PROXY)")
-    }
-}
-
-fn http_client(config: &GitlabConfig, address: &Address, headers: HeaderMap) -> Result<reqwest::Client> {
-    let extra = match &config.ca_file {
-        Some(path) => {
-            let place = format!("ca_file {}", path.display());
-            let pem = std::fs::read(path)
-                .map_err(|error| Error::config(format!("cannot read {place}")).because(error))?;
-            let bundle = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| {
-                Error::config(format!("{place} holds no usable certificate")).because(error)
-            })?;
-            if bundle.is_empty() {
-                return Err(Error::config(format!("{place} holds no certificate")));
-            }
-            bundle
-        }
-        None => Vec::new(),
-    };
-    let builder = || {
-        let builder = reqwest::Client::builder()
-            .user_agent(concat!("lore/", env!("CARGO_PKG_VERSION")))
-            .default_headers(headers.clone())
-            // Redirects are followed by hand: the token must not reach another host.
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .timeout(config.timeout)
-            .connect_timeout(config.timeout.min(Duration::from_secs(15)));
-        if address.is_loopback() { builder.no_proxy() } else { builder }
-    };
-    if address.is_loopback() && address.is_plain() {
-        // No proxy, no TLS: the system's certificates need not be read.
-        return builder().tls_certs_only(extra).build().map_err(tls_error);
-    }
-    let built = match builder().tls_certs_merge(extra.clone()).build() {
-        // A machine without certificates of its own can still use the ones it is given, or
-        // no TLS at all.
-        Err(_) if address.is_plain() || !extra.is_empty() => builder().tls_certs_only(extra).build(),
-        built => built,
-    };
-    built.map_err(tls_error)
-}
-
-fn tls_error(error: reqwest::Error) -> Error {
-    Error::config("cannot set up TLS")
-        .because(error.without_url())
-        .hint("install the system's certificates (ca-certificates), or set ca_file of the source")
 }
 
 #[cfg(test)]

@@ -5,19 +5,20 @@
 //! reason why it cannot be one. What a status, a header or a broken body means is decided
 //! by pure functions in [`answer`] and [`paging`].
 //!
-//! Left for later, on purpose: groups, the sweep for deleted items, a rate that adapts to
-//! the server, `/links` and its relatives.
+//! Everything of one run that asks the same server shares one [`Budget`].
 
 pub mod address;
 pub mod answer;
 pub mod client;
 pub mod pace;
 pub mod paging;
+mod transport;
 pub mod walk;
 pub mod wire;
 
 pub use address::Address;
-pub use client::{Client, Page};
+pub use client::{Client, Page, Patience};
+pub use pace::Budget;
 
 use crate::error::Error;
 

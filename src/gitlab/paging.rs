@@ -25,28 +25,62 @@ pub fn next_page(address: &Address, current: &Url, headers: &HeaderMap, n_rows: 
         return Some(with_page(current, page));
     }
     let told = headers.contains_key("link") || headers.contains_key("x-page");
-    if !told && n_rows >= PER_PAGE {
+    if !told && n_rows >= per_page(current).unwrap_or(PER_PAGE) {
         // A proxy removed every paging header. A full page may have a successor; asking for
         // one too many costs one request, believing in the end costs the rest of the list.
-        let page: u64 = current
-            .query_pairs()
-            .find(|(key, _)| key == "page")
-            .and_then(|(_, n)| n.parse().ok())
-            .unwrap_or(1);
+        let page = number(current, "page").unwrap_or(1);
         return Some(with_page(current, page + 1));
     }
     None
 }
 
 fn with_page(current: &Url, page: u64) -> Url {
+    with(current, "page", page)
+}
+
+/// The URL with another value of one key of its query.
+fn with(current: &Url, name: &str, value: u64) -> Url {
     let kept: Vec<(String, String)> = current
         .query_pairs()
-        .filter(|(key, _)| key != "page")
+        .filter(|(key, _)| key != name)
         .map(|(key, value)| (key.into_owned(), value.into_owned()))
         .collect();
     let mut url = current.clone();
-    url.query_pairs_mut().clear().extend_pairs(kept).append_pair("page", &page.to_string());
+    url.query_pairs_mut().clear().extend_pairs(kept).append_pair(name, &value.to_string());
     url
+}
+
+fn number(url: &Url, name: &str) -> Option<u64> {
+    url.query_pairs().find(|(key, _)| key == name).and_then(|(_, n)| n.parse().ok())
+}
+
+/// Rows that a URL asks for.
+pub fn per_page(url: &Url) -> Option<usize> {
+    number(url, "per_page").and_then(|n| usize::try_from(n).ok())
+}
+
+/// Sizes of pages. Each divides the one before, so that a smaller page starts at exactly the
+/// row at which the larger one would have: nothing is lost, nothing comes twice.
+const SIZES: [usize; 5] = [PER_PAGE, 50, 25, 5, 1];
+
+/// Returns the URL of the part of a page with which the page begins, or nothing when it is
+/// the smallest, or of a size that is not ours. What follows it is told by its answer.
+pub fn smaller(url: &Url) -> Option<Url> {
+    let size = per_page(url)?;
+    let place = SIZES.iter().position(|known| *known == size)?;
+    let smaller = *SIZES.get(place + 1)?;
+    let (size, small) = (u64::try_from(size).ok()?, u64::try_from(smaller).ok()?);
+    let mut out = with(url, "per_page", small);
+    // A cursor stands where it stands, whatever the size.
+    if let Some(page) = number(url, "page") {
+        out = with_page(&out, page.saturating_sub(1).checked_mul(size / small)? + 1);
+    }
+    Some(out)
+}
+
+/// The next larger size.
+pub fn larger(size: usize) -> usize {
+    SIZES.iter().rev().copied().find(|known| *known > size).unwrap_or(PER_PAGE)
 }
 
 /// Finds the target of `rel="next"` in the `Link` headers.
@@ -116,6 +150,26 @@ mod tests {
         assert_eq!(next(&[("x-next-page", "3"), ("x-page", "2")], 7).as_deref(), Some(PAGE_3));
         assert_eq!(next(&[("x-next-page", ""), ("x-page", "2")], 100), None);
         assert_eq!(next(&[("x-next-page", " ")], 100), None);
+    }
+
+    #[test]
+    fn api_80_a_smaller_page_begins_at_the_same_row() {
+        let address = Address::parse("https://host").unwrap();
+        for page in [1, 2, 7] {
+            let mut url = address
+                .url(&["projects", "5", "issues"], &[("per_page", "100"), ("page", &u64::to_string(&page))]);
+            let first_row = 100 * (page - 1);
+            for size in [50, 25, 5, 1] {
+                url = smaller(&url).unwrap();
+                assert_eq!(per_page(&url), Some(size));
+                assert_eq!((number(&url, "page").unwrap() - 1) * u64::try_from(size).unwrap(), first_row);
+            }
+            assert_eq!(smaller(&url), None);
+        }
+        let keyset = address.url(&["projects"], &[("per_page", "100"), ("id_after", "42")]);
+        assert_eq!(smaller(&keyset).unwrap().query(), Some("id_after=42&per_page=50"));
+        assert_eq!([1, 5, 25, 50, 100].map(larger), [5, 25, 50, 100, 100]);
+        assert_eq!(smaller(&address.url(&["version"], &[])), None);
     }
 
     #[test]

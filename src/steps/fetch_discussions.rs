@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
+use super::connect::connect;
 use super::ingest::gitlab::{add_stats, bad_row, is_isolated};
 use super::ingest::unknown_source;
 use crate::config::{GitlabConfig, SourceConfig};
@@ -122,11 +123,7 @@ fn drain(
         // Nothing to do, and no reason to need the token.
         return Ok(());
     }
-    let token = match &config.token {
-        Some(reference) => Some(reference.read(&format!("sources.{name}.token"), ctx.vars)?),
-        None => None,
-    };
-    let client = Client::new(config, token, ctx.deadline)?;
+    let client = connect(ctx, name, config)?;
     let out = Drain { ctx, name, step, client: client.clone(), state: State::default() }.run(left, report);
     add_stats(ctx, &client, report);
     out
@@ -166,19 +163,22 @@ impl Drain<'_> {
         // Dropped on every way out: requests under way are given up.
         let mut tasks: JoinSet<Fetched> = JoinSet::new();
         let mut waiting = VecDeque::new();
+        let mut is_drained = false;
         loop {
             ctx.check()?;
-            if waiting.is_empty() && tasks.is_empty() {
-                waiting = self.next_batch(*left)?;
-                if waiting.is_empty() {
-                    break;
-                }
+            if waiting.is_empty() && !is_drained {
+                // Before the last ones are done: the server is not to wait for the next batch.
+                waiting = self.next_batch(*left, tasks.len())?;
+                is_drained = waiting.is_empty();
             }
             while tasks.len() < self.step.concurrency.max(1) {
                 let Some(entry) = waiting.pop_front() else { break };
                 *left -= 1;
                 let project = self.project(entry.project_id)?;
                 tasks.spawn_on(fetch(self.client.clone(), project, entry), &ctx.runtime);
+            }
+            if tasks.is_empty() {
+                break;
             }
             let fetched = ctx.block_on(async {
                 match tasks.join_next().await {
@@ -195,13 +195,15 @@ impl Drain<'_> {
         self.settle_suspects(report)
     }
 
-    /// The next entries that were not tried in this run.
-    fn next_batch(&mut self, left: i64) -> Result<VecDeque<FetchEntry>> {
+    /// The next entries that were not tried in this run; `under_way` of those that were are
+    /// not answered yet.
+    fn next_batch(&mut self, left: i64, under_way: usize) -> Result<VecDeque<FetchEntry>> {
         if left <= 0 {
             return Ok(VecDeque::new());
         }
-        // Entries that were tried and stayed may stand in front of the others.
-        let window = left.min(BATCH).saturating_add(self.state.n_failed);
+        // Entries that were tried and are still there may stand in front of the others.
+        let tried = i64::try_from(under_way + self.state.suspects.len()).unwrap_or(i64::MAX);
+        let window = left.min(BATCH).saturating_add(self.state.n_failed).saturating_add(tried);
         let entries = self.ctx.read(|tx| queues::ready_fetches(tx, self.name, self.ctx.now(), window))?;
         Ok(entries
             .into_iter()

@@ -1,5 +1,6 @@
 //! The step kinds. Each is one file and one line of [`ALL`].
 
+mod connect;
 pub mod embed;
 pub mod fetch_discussions;
 pub mod ingest;

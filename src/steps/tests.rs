@@ -102,6 +102,7 @@ impl Ground {
             deadline: None,
             options: RunOptions::default(),
             progress: Progress::new(step.kind, ProgressMode::Silent),
+            shared: crate::engine::shared::Shared::default(),
         })
     }
 

@@ -68,6 +68,7 @@ impl World {
             deadline: None,
             options: RunOptions { full, retry_failed: false },
             progress: Progress::new("ingest", ProgressMode::Silent),
+            shared: lore::engine::shared::Shared::default(),
         };
         Ingest { source: source.map(str::to_owned) }.run(&ctx)
     }

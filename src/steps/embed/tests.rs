@@ -74,6 +74,7 @@ impl Bench {
             deadline: None,
             options: self.options,
             progress: Progress::new("embed", ProgressMode::Silent),
+            shared: crate::engine::shared::Shared::default(),
         };
         Step::run(&self.step, &ctx)
     }

@@ -14,6 +14,7 @@ use crate::engine::step::StepReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gitlab::wire::{self, BadRow, ProjectRow};
 use crate::gitlab::{Client, RequestError};
+use crate::steps::connect::connect;
 use crate::store::metrics::{self, Service};
 use crate::store::{cursors, entities};
 
@@ -44,12 +45,7 @@ struct ProjectIds {
 /// [`ErrorKind::Auth`] as soon as the server refuses the token; the stop's and the store's
 /// errors; and, when no project could be read at all, the failure they share.
 pub fn ingest(ctx: &StepCtx<'_>, name: &str, config: &GitlabConfig, report: &mut StepReport) -> Result<()> {
-    let token = match &config.token {
-        Some(reference) => Some(reference.read(&format!("sources.{name}.token"), ctx.vars)?),
-        None => None,
-    };
-    let client =
-        Client::new(config, token, ctx.deadline).map_err(|error| error.context(format!("source {name}")))?;
+    let client = connect(ctx, name, config)?;
     let source = Source { ctx, name, config, client };
     if config.projects.is_empty() {
         report.warn(format!("source {name} names no projects"));

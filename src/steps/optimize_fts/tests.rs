@@ -63,6 +63,7 @@ fn segments_are_merged_into_one_and_then_there_is_nothing_to_do() {
         deadline: None,
         options: RunOptions::default(),
         progress: Progress::new("optimize-fts", ProgressMode::Silent),
+        shared: crate::engine::shared::Shared::default(),
     };
     let report = OptimizeFts::default().run(&ctx).unwrap();
     assert_eq!((report.count("segments_before"), report.count("segments_after")), (7, 1));

@@ -55,6 +55,7 @@ impl World {
             deadline: None,
             options: RunOptions { full, retry_failed: false },
             progress: Progress::new("regenerate-docs", ProgressMode::Silent),
+            shared: crate::engine::shared::Shared::default(),
         };
         work(&ctx)
     }

@@ -74,6 +74,7 @@ impl World {
             deadline: self.deadline,
             options: self.options,
             progress: Progress::new("test", ProgressMode::Silent),
+            shared: crate::engine::shared::Shared::default(),
         })
     }
 
