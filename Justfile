@@ -31,9 +31,9 @@ gen:
 bench:
     cargo bench --locked
 
-# Quality of answers on collections: corpus.jsonl, queries.jsonl, qrels.tsv, plain or gzipped.
+# Quality of answers on the committed collection and on others: corpus.jsonl, queries.jsonl, qrels.tsv, plain or gzipped.
 quality *DIRS:
-    cargo bench --locked --bench quality -- {{ DIRS }}
+    cargo bench --locked --bench quality -- tests/fixtures/quality {{ DIRS }}
 
 # An empty migration with the next number.
 migration NAME:

@@ -1,12 +1,17 @@
 //! Speed and recall of nearest neighbours, and the rate at which `embed` stores vectors.
 //!
 //! `cargo bench --bench knn`. `LORE_BENCH_DOCS` (default 66667) documents with one to three
-//! passages each, two on average, 384 dimensions, in clusters whose sizes follow Zipf's law.
-//! Inside a cluster vectors differ in 24 directions of its own and a little in all others: as
-//! those of texts do, which lie in far fewer dimensions than they have.
-//! CPU time of this process, queries warm. The vectors are made once and kept under
-//! `target/bench-data`. `LORE_BENCH_EMBED=0` leaves the second part out.
+//! passages each, two on average, with synthetic vectors of 384 dimensions; or the vectors of the
+//! databases named in `LORE_BENCH_VECTORS` (the bench `quality` leaves some under
+//! `target/bench-data`), asked with the questions of the collections in `LORE_BENCH_QUESTIONS`,
+//! several separated by spaces; or those of `LORE_BENCH_DATABASE` (the bench `lexical` makes one).
+//! CPU time of this process, queries warm. The vectors are stored once and kept under
+//! `target/bench-data`. `LORE_BENCH_EMBED=0` leaves the second part out, `LORE_BENCH_EVERY=10`
+//! compares only every tenth answer with the exact one.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and may fail loudly")]
+
+#[path = "common/space.rs"]
+mod space;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,80 +25,15 @@ use lore::engine::ctx::{RunOptions, StepCtx};
 use lore::engine::progress::{Progress, ProgressMode};
 use lore::engine::step::Step;
 use lore::steps::embed::Embed;
-use lore::store::embeddings::{self, ChunkVector, Identity, NewChunk, NewIdentity};
+use lore::store::embeddings::{self, Identity, NewChunk, NewIdentity};
 use lore::store::knn::{self, NearestQuery, half};
 use lore::store::{OpenOptions, Store};
 use rusqlite::{Connection, params};
 use rustix::time::{ClockId, clock_gettime};
+use space::{DIMS, Random, Space};
 
-const DIMS: usize = 384;
-const CLUSTERS: usize = 3_000;
-const QUERIES: usize = 60;
+const QUERIES: usize = 200;
 const LIMIT: usize = 100;
-
-/// SplitMix64: the same numbers everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1_u64 << 24) as f32
-    }
-
-    /// About normally distributed.
-    fn normal(&mut self) -> f32 {
-        (0..6).map(|_| self.unit()).sum::<f32>() - 3.0
-    }
-}
-
-/// Texts on one subject lie near each other, and all texts share a direction.
-struct Space {
-    centres: Vec<Vec<f32>>,
-    directions: Vec<Vec<f32>>,
-    cumulated: Vec<f32>,
-}
-
-impl Space {
-    fn new() -> Self {
-        let mut random = Random(1);
-        let mean: Vec<f32> = (0..DIMS).map(|_| 0.4 * random.normal()).collect();
-        let centres =
-            (0..CLUSTERS).map(|_| mean.iter().map(|mean| mean + random.normal()).collect()).collect();
-        let directions = (0..4_096).map(|_| (0..DIMS).map(|_| random.normal()).collect()).collect();
-        let mut sum = 0.0;
-        let cumulated = (1..=CLUSTERS)
-            .map(|rank| {
-                sum += 1.0 / rank as f32;
-                sum
-            })
-            .collect();
-        Self { centres, directions, cumulated }
-    }
-
-    fn vector(&self, random: &mut Random) -> Vec<f32> {
-        let total = self.cumulated.last().copied().unwrap();
-        let at = random.unit() * total;
-        let cluster = self.cumulated.partition_point(|sum| *sum < at).min(CLUSTERS - 1);
-        let mut vector: Vec<f32> =
-            self.centres[cluster].iter().map(|centre| centre + 0.15 * random.normal()).collect();
-        for n in 0..24 {
-            let weight = 0.25 * random.normal();
-            let direction = &self.directions[(cluster * 131 + n * 17) % self.directions.len()];
-            for (value, part) in vector.iter_mut().zip(direction) {
-                *value += weight * part;
-            }
-        }
-        let norm = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
-        vector.iter().map(|value| value / norm).collect()
-    }
-}
 
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -132,12 +72,53 @@ fn put_documents(path: &Path, n: i64, body: &str) {
     tx.commit().unwrap();
 }
 
-/// A database of vectors, made once.
-fn vectors(documents: i64, space: &Space) -> PathBuf {
+/// A database of synthetic vectors, made once.
+fn synthetic(documents: i64, space: &Space) -> PathBuf {
     let path = data(&format!("knn-v2-{documents}.db"));
-    if path.exists() {
-        return path;
+    if !path.exists() {
+        let mut random = Random(2);
+        let vectors = (1..=documents).map(|id| (0..1 + id % 3).map(|_| space.vector(&mut random)).collect());
+        store(&path, documents, vectors);
     }
+    path
+}
+
+/// A database of the vectors of others, made once: their documents one after the other.
+fn real(sources: &str) -> PathBuf {
+    let read = |source: &str| -> Vec<Vec<Vec<f32>>> {
+        #[expect(clippy::disallowed_methods, reason = "reads the vectors of another database")]
+        let connection = Connection::open(source).unwrap();
+        let mut statement = connection
+            .prepare(
+                "SELECT c.document_id, v.vector FROM chunks c JOIN chunk_vectors v ON v.chunk_id = c.id
+                  JOIN embedding_identities i ON i.id = c.identity_id AND i.state = 'active'
+                 WHERE length(v.vector) = ?1 ORDER BY 1, c.ordinal",
+            )
+            .unwrap();
+        let mut rows = statement.query([DIMS as i64 * 2]).unwrap();
+        let (mut documents, mut last) = (Vec::new(), 0_i64);
+        while let Some(row) = rows.next().unwrap() {
+            let id: i64 = row.get(0).unwrap();
+            if id != last || documents.is_empty() {
+                documents.push(Vec::new());
+                last = id;
+            }
+            let vector = half::decode(row.get_ref(1).unwrap().as_blob().unwrap());
+            documents.last_mut().unwrap().push(vector);
+        }
+        documents
+    };
+    let documents: Vec<Vec<Vec<f32>>> = sources.split_whitespace().flat_map(read).collect();
+    let chunks: usize = documents.iter().map(Vec::len).sum();
+    let path = data(&format!("knn-real-{}-{chunks}.db", documents.len()));
+    if !path.exists() {
+        store(&path, i64::try_from(documents.len()).unwrap(), documents.into_iter());
+    }
+    path
+}
+
+/// Stores a document for each list of vectors.
+fn store(path: &Path, documents: i64, vectors: impl Iterator<Item = Vec<Vec<f32>>>) {
     let unfinished = data("knn-unfinished.db");
     for end in ["", "-wal", "-shm"] {
         drop(std::fs::remove_file(format!("{}{end}", unfinished.display())));
@@ -155,23 +136,18 @@ fn vectors(documents: i64, space: &Space) -> PathBuf {
         endpoint: None,
     };
     let identity = store.write(|tx| embeddings::create(tx, &new, 0)).unwrap();
-    let mut random = Random(2);
     let (mut chunks, started) = (0, cpu());
     let mut storing = Duration::ZERO;
-    for first in (1..=documents).step_by(250) {
-        let batch: Vec<(i64, Vec<NewChunk>)> = (first..(first + 250).min(documents + 1))
-            .map(|id| {
-                let n = 1 + id % 3;
-                let chunk = |_| NewChunk {
-                    hash: [0; 16],
-                    is_title: false,
-                    char_start: 0,
-                    char_end: 0,
-                    vector: ChunkVector::New(space.vector(&mut random)),
-                };
-                (id, (0..n).map(chunk).collect())
-            })
+    let mut documents = (1_i64..).zip(vectors);
+    loop {
+        let batch: Vec<(i64, Vec<NewChunk>)> = documents
+            .by_ref()
+            .take(250)
+            .map(|(id, list)| (id, list.into_iter().map(space::chunk).collect()))
             .collect();
+        if batch.is_empty() {
+            break;
+        }
         let began = cpu();
         store
             .write(|tx| {
@@ -184,17 +160,38 @@ fn vectors(documents: i64, space: &Space) -> PathBuf {
             .unwrap();
         storing += cpu() - began;
     }
-    let rate = chunks as f64 / storing.as_secs_f64();
     println!(
-        "stored {chunks} vectors in {:.1} s of CPU ({rate:.0}/s), {:.1} s with making them",
+        "{chunks} vectors: {:.1} s CPU, of it storing {:.1} s ({:.0} vectors a CPU second)",
+        (cpu() - started).as_secs_f64(),
         storing.as_secs_f64(),
-        (cpu() - started).as_secs_f64()
+        chunks as f64 / storing.as_secs_f64()
     );
     drop(store);
-    #[expect(clippy::disallowed_methods, reason = "folds the log back")]
-    Connection::open(&unfinished).unwrap().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
-    std::fs::rename(&unfinished, &path).unwrap();
-    path
+    std::fs::rename(&unfinished, path).unwrap();
+}
+
+/// Questions of collections, embedded by the builtin model; `QUERIES` of them, spread evenly.
+#[cfg(feature = "builtin-embedder")]
+fn questions(directories: &str) -> Vec<Vec<f32>> {
+    let builtin = lore::embed::builtin::Builtin::load().unwrap();
+    let mut texts: Vec<String> = Vec::new();
+    for directory in directories.split_whitespace() {
+        let path = Path::new(directory).join("queries.jsonl");
+        let mut text = String::new();
+        match std::fs::File::open(&path) {
+            Ok(mut file) => drop(file.read_to_string(&mut text).unwrap()),
+            Err(_) => {
+                let file = std::fs::File::open(path.with_extension("jsonl.gz")).unwrap();
+                flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).unwrap();
+            }
+        }
+        texts.extend(text.lines().map(|line| {
+            let record: serde_json::Value = serde_json::from_str(line).unwrap();
+            record["text"].as_str().unwrap_or_default().to_owned()
+        }));
+    }
+    let n = texts.len();
+    (0..=QUERIES).map(|at| builtin.embed_query(&texts[at * (n - 1) / QUERIES])).collect()
 }
 
 fn filter(documents: i64, part: f64) -> Vec<u8> {
@@ -223,7 +220,7 @@ fn exact(all: &[(i64, Vec<u8>)], vector: &[f32], allowed: Option<&[u8]>, limit: 
     list.into_iter().take(limit).map(|(id, _)| id).collect()
 }
 
-fn search(path: &Path, documents: i64, space: &Space) {
+fn search(path: &Path, queries: &[Vec<f32>]) {
     let store = Store::open_read_only(path, OpenOptions::default()).unwrap();
     let identity: Identity = store.read(embeddings::active).unwrap().unwrap();
     #[expect(clippy::disallowed_methods, reason = "reads all vectors for the exact answer")]
@@ -235,10 +232,14 @@ fn search(path: &Path, documents: i64, space: &Space) {
         .unwrap()
         .collect::<rusqlite::Result<_>>()
         .unwrap();
+    let documents: i64 =
+        connection.query_row("SELECT max(document_id) FROM chunked_documents", [], |row| row.get(0)).unwrap();
     let size = std::fs::metadata(path).unwrap().len() as f64 / 1e6;
+    #[expect(clippy::disallowed_methods, reason = "what the bench is to measure")]
+    let every = std::env::var("LORE_BENCH_EVERY").ok().and_then(|n| n.parse().ok()).unwrap_or(1_usize);
     println!("{documents} documents, {} vectors x {DIMS}, {size:.0} MB", all.len());
     println!(
-        "{:>10} {:>8} {:>8} {:>10} {:>10} {:>9}  way",
+        "{:>11} {:>8} {:>8} {:>10} {:>10} {:>9}  way",
         "filter", "p50 ms", "p95 ms", "recall@10", "@100", "compared"
     );
     for (name, part) in [
@@ -247,39 +248,37 @@ fn search(path: &Path, documents: i64, space: &Space) {
         ("10 %", Some(0.1)),
         ("1 %", Some(0.01)),
         ("0.1 %", Some(0.001)),
+        ("5 documents", Some(5.0 / documents as f64)),
     ] {
         let allowed = part.map(|part| filter(documents, part));
-        let mut random = Random(3);
         let (mut times, mut found, mut found_100, mut compared) = (Vec::new(), 0.0, 0.0, 0);
         let mut way = knn::Way::Exact;
-        for turn in 0..=QUERIES {
-            let vector = space.vector(&mut random);
-            let query = NearestQuery {
-                identity: &identity,
-                vector: &vector,
-                allowed: allowed.as_deref(),
-                limit: LIMIT,
-            };
+        let mut asked = 0.0;
+        for (turn, vector) in queries.iter().enumerate() {
+            let query =
+                NearestQuery { identity: &identity, vector, allowed: allowed.as_deref(), limit: LIMIT };
             let started = cpu();
             let answer = store.read(|tx| knn::nearest(tx, &query)).unwrap();
             if turn > 0 {
                 times.push(cpu() - started);
             }
-            if turn % 3 == 0 {
-                let truth = exact(&all, &vector, allowed.as_deref(), LIMIT);
+            if turn % every == 0 {
+                asked += 1.0;
+                let truth = exact(&all, vector, allowed.as_deref(), LIMIT);
                 let ids: Vec<i64> = answer.hits.iter().map(|hit| hit.document_id).collect();
                 let recall = |n: usize| {
                     let truth = &truth[..n.min(truth.len())];
                     truth.iter().filter(|id| ids[..n.min(ids.len())].contains(id)).count() as f64
                         / truth.len().max(1) as f64
                 };
-                found += recall(10) / (QUERIES / 3 + 1) as f64;
-                found_100 += recall(100) / (QUERIES / 3 + 1) as f64;
+                found += recall(10);
+                found_100 += recall(100);
             }
             (way, compared) = (answer.way, answer.compared);
         }
         let (p50, p95) = milliseconds(times);
-        println!("{name:>10} {p50:>8.2} {p95:>8.2} {found:>10.4} {found_100:>10.4} {compared:>9}  {way:?}");
+        (found, found_100) = (found / asked, found_100 / asked);
+        println!("{name:>11} {p50:>8.2} {p95:>8.2} {found:>10.4} {found_100:>10.4} {compared:>9}  {way:?}");
     }
 }
 
@@ -378,14 +377,19 @@ fn embed() {
 }
 
 fn main() {
-    #[expect(clippy::disallowed_methods, reason = "size of the bench")]
-    let (documents, with_embed) = (
-        std::env::var("LORE_BENCH_DOCS").ok().and_then(|n| n.parse().ok()).unwrap_or(66_667),
-        std::env::var("LORE_BENCH_EMBED").map_or(true, |value| value != "0"),
-    );
+    #[expect(clippy::disallowed_methods, reason = "what the bench is to measure")]
+    let var = |name: &str| std::env::var(name).ok();
+    let documents = var("LORE_BENCH_DOCS").and_then(|n| n.parse().ok()).unwrap_or(66_667);
     let space = Space::new();
-    search(&vectors(documents, &space), documents, &space);
-    if with_embed {
+    let mut random = Random(3);
+    let queries: Vec<Vec<f32>> = (0..=QUERIES).map(|_| space.vector(&mut random)).collect();
+    match (var("LORE_BENCH_VECTORS"), var("LORE_BENCH_QUESTIONS"), var("LORE_BENCH_DATABASE")) {
+        #[cfg(feature = "builtin-embedder")]
+        (Some(sources), Some(directories), _) => search(&real(&sources), &questions(&directories)),
+        (_, _, Some(database)) => search(Path::new(&database), &queries),
+        _ => search(&synthetic(documents, &space), &queries),
+    }
+    if var("LORE_BENCH_EMBED").is_none_or(|value| value != "0") {
         embed();
     }
 }

@@ -1,22 +1,30 @@
-//! Speed of lexical queries over synthetic documents: CPU time of the whole path in process,
-//! and wall time of a cold process.
+//! Speed of lexical and hybrid queries over synthetic documents and vectors: CPU time of the
+//! whole path in process, and wall time of a cold process.
 //!
 //! `cargo bench --bench lexical`. `LORE_BENCH_DOCS` (default 100000) sets the size. The
-//! database is made once and kept under `target/bench-data`. Words follow Zipf's law
+//! database is made once and kept under `target/bench-data`, or in `LORE_BENCH_DATA`. Words follow Zipf's law
 //! (s = 1.05, 200,000 of them, the commonest are English stop words), a document has about
 //! 200. One query of each set is run once before, so that pages are warm.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and may fail loudly")]
+
+#[path = "common/space.rs"]
+mod space;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lore::config::EmbeddingConfig;
+use lore::embed::identity::Target;
 use lore::search::filter::Scope;
+use lore::search::meaning::Service;
 use lore::search::wanted::Wanted;
 use lore::search::{self, Group, Mode, Request, Settings};
+use lore::store::embeddings::{self, NewChunk, NewIdentity};
 use lore::store::{OpenOptions, Store};
 use rusqlite::{Connection, params};
 use rustix::time::{ClockId, clock_gettime};
+use space::{DIMS, Random, Space};
 
 const VOCABULARY: usize = 200_000;
 const STOP_WORDS: &[&str] = &[
@@ -32,31 +40,6 @@ const COMMON: std::ops::Range<usize> = 60..110;
 /// Words in a few documents.
 const RARE: std::ops::Range<usize> = 60_000..150_000;
 const QUERIES: usize = 60;
-
-/// SplitMix64: the same numbers everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn pick(&mut self, range: std::ops::Range<usize>) -> usize {
-        range.start + self.below(range.end - range.start)
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
 
 /// Words by rank, with the cumulative probabilities of Zipf's law.
 struct Language {
@@ -97,7 +80,7 @@ impl Language {
     fn text(&self, random: &mut Random, words: usize) -> String {
         let mut text = String::new();
         for at in 0..words {
-            let point = random.unit();
+            let point = unit(random);
             let rank = self.cumulative.partition_point(|value| *value < point).min(VOCABULARY - 1);
             if at > 0 {
                 text.push(' ');
@@ -108,10 +91,24 @@ impl Language {
     }
 }
 
+fn below(random: &mut Random, n: usize) -> usize {
+    (random.next() % n as u64) as usize
+}
+
+fn pick(random: &mut Random, range: std::ops::Range<usize>) -> usize {
+    range.start + below(random, range.end - range.start)
+}
+
+fn unit(random: &mut Random) -> f64 {
+    (random.next() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
 fn database(documents: usize, language: &Language) -> PathBuf {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench-data");
+    let directory = std::env::var_os("LORE_BENCH_DATA").map(PathBuf::from);
+    let directory =
+        directory.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench-data"));
     std::fs::create_dir_all(&directory).unwrap();
-    let path = directory.join(format!("lexical-{documents}-v3.db"));
+    let path = directory.join(format!("lexical-{documents}-v4.db"));
     if path.exists() {
         return path;
     }
@@ -127,6 +124,7 @@ fn database(documents: usize, language: &Language) -> PathBuf {
     let connection = Connection::open(&unfinished).unwrap();
     fill(&connection, documents, language);
     drop(connection);
+    embed(&unfinished, documents);
     std::fs::rename(&unfinished, &path).unwrap();
     path
 }
@@ -152,12 +150,12 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
     for first in (1..=documents).step_by(batch) {
         let tx = connection.unchecked_transaction().unwrap();
         for id in first..(first + batch).min(documents + 1) {
-            let words = 60 + random.below(140) + random.below(140);
-            let title = 4 + random.below(8);
-            let kind = ["issue", "issue", "merge_request", "discussion"][random.below(4)];
+            let words = 60 + below(&mut random, 140) + below(&mut random, 140);
+            let title = 4 + below(&mut random, 8);
+            let kind = ["issue", "issue", "merge_request", "discussion"][below(&mut random, 4)];
             let item_type = if kind == "merge_request" { "merge_request" } else { "issue" };
-            let project = 1 + random.below(20) * random.below(20) / 20;
-            let updated = 1_600_000_000_000_i64 + random.below(100_000_000) as i64 * 1_000;
+            let project = 1 + below(&mut random, 20) * below(&mut random, 20) / 20;
+            let updated = 1_600_000_000_000_i64 + below(&mut random, 100_000_000) as i64 * 1_000;
             let header = format!("[[{kind}]] #{id}\n");
             let text = format!("{header}{}", language.text(&mut random, words));
             lengths.push((words + if kind == "discussion" { 0 } else { title }) as u16);
@@ -170,12 +168,12 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
             )
             .unwrap()
             .execute(params![
-                id as i64, kind, project as i64, item_type, format!("user{}", random.below(200)), updated,
-                ["opened", "closed", "closed", "merged"][random.below(4)], i64::from(random.below(100) == 0),
+                id as i64, kind, project as i64, item_type, format!("user{}", below(&mut random, 200)), updated,
+                ["opened", "closed", "closed", "merged"][below(&mut random, 4)], i64::from(below(&mut random, 100) == 0),
                 header.chars().count() as i64, title, text,
             ])
             .unwrap();
-            for label in [random.below(30), 30 + random.below(300)] {
+            for label in [below(&mut random, 30), 30 + below(&mut random, 300)] {
                 tx.prepare_cached("INSERT INTO document_labels VALUES (?1, ?2)")
                     .unwrap()
                     .execute(params![id as i64, format!("label-{label}")])
@@ -197,6 +195,52 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
         .execute_batch(
             "INSERT INTO documents_fts(documents_fts) VALUES ('optimize'); PRAGMA wal_checkpoint(TRUNCATE);",
         )
+        .unwrap();
+}
+
+/// One vector for every other document, two for the others, as if the builtin model had made them.
+fn embed(path: &Path, documents: usize) {
+    let store = Store::open(path, OpenOptions::default()).unwrap();
+    let target = Target::of_config(&EmbeddingConfig::default()).unwrap();
+    let new = NewIdentity {
+        hash: &target.hash(),
+        provider: target.provider.as_str(),
+        model: &target.model,
+        dims: DIMS,
+        chunking: &target.chunking(),
+        query_prefix: &target.query_prefix,
+        document_prefix: &target.document_prefix,
+        endpoint: None,
+    };
+    let identity = store.write(|tx| embeddings::create(tx, &new, 0)).unwrap();
+    let (space, mut random) = (Space::new(), Random(5));
+    let ids: Vec<i64> = (1..=documents as i64).collect();
+    for batch in ids.chunks(500) {
+        let chunks: Vec<(i64, Vec<NewChunk>)> = batch
+            .iter()
+            .map(|id| (*id, (0..1 + id % 2).map(|_| space::chunk(space.vector(&mut random))).collect()))
+            .collect();
+        store
+            .write(|tx| {
+                chunks.iter().try_for_each(|(id, list)| {
+                    embeddings::write_document(tx, &identity, (*id, "h"), list, false, 0).map(drop)
+                })
+            })
+            .unwrap();
+    }
+}
+
+/// Lets every question have a vector, so that no time goes into making it.
+fn remember(path: &Path, requests: &[Request]) {
+    let store = Store::open(path, OpenOptions::default()).unwrap();
+    let identity = store.read(embeddings::active).unwrap().unwrap();
+    let (space, mut random) = (Space::new(), Random(6));
+    store
+        .write(|tx| {
+            requests.iter().try_for_each(|request| {
+                embeddings::remember_query(tx, identity.id, &request.text, &space.vector(&mut random), 0)
+            })
+        })
         .unwrap();
 }
 
@@ -233,9 +277,8 @@ fn main() {
     let documents = size.map_or(100_000, |size| size.to_str().unwrap().parse().unwrap());
     let language = Language::new();
     let path = database(documents, &language);
-    let store = Store::open_read_only(&path, OpenOptions::default()).unwrap();
     let mut random = Random(7);
-    let mut word = |range: &std::ops::Range<usize>| language.words[random.pick(range.clone())].clone();
+    let mut word = |range: &std::ops::Range<usize>| language.words[pick(&mut random, range.clone())].clone();
     let plain = Wanted::default();
     let project = Wanted { projects: vec!["group/project-1".to_owned()], ..Wanted::default() };
     let labels = Wanted { labels: vec!["label-3".to_owned()], ..Wanted::default() };
@@ -280,52 +323,82 @@ fn main() {
         request(&format!("{}*", whole.chars().take(5).collect::<String>()), plain.clone())
     });
     set("phrase", &mut || request(&format!("\"{} {}\"", word(&COMMON), word(&COMMON)), plain.clone()));
+    let words = sets.len();
+    for name in ["question, 5 + 3 stop words", "question, 5 + 3 common", "question in a project"] {
+        let Some((_, requests)) = sets.iter().find(|(known, _)| *known == name) else { continue };
+        let requests = requests.iter().map(|it| Request { mode: Mode::Hybrid, ..it.clone() }).collect();
+        sets.push((name, requests));
+    }
+    for (_, requests) in &sets[words..] {
+        remember(&path, requests);
+    }
     println!("{documents} documents; ms of CPU time, whole path in process");
     println!("{:<28} {:>8} {:>8} {:>9}   slowest stages (mean)", "query", "p50", "p95", "results");
-    for (name, requests) in &sets {
-        drop(search::answer(&store, &requests[0]).unwrap());
-        let mut times = Vec::new();
-        let mut results = Vec::new();
-        let mut stages: Vec<(&str, Duration)> = Vec::new();
-        for request in requests {
-            let started = cpu();
-            let answer = search::answer(&store, request).unwrap();
-            times.push(cpu() - started);
-            results.push(answer.total.count);
-            for stage in answer.stages {
-                match stages.iter_mut().find(|(known, _)| *known == stage.name) {
-                    Some((_, sum)) => *sum += stage.elapsed,
-                    None => stages.push((stage.name, stage.elapsed)),
-                }
+    for (at, (name, requests)) in sets.iter().enumerate() {
+        if at == words {
+            println!("hybrid, the vector of the question at hand");
+        }
+        ask(&path, name, requests);
+    }
+    println!("resident: {} KiB, of it from files {} KiB", status("VmRSS:"), status("RssFile:"));
+    cold(&path, &sets);
+}
+
+fn ask(path: &Path, name: &str, requests: &[Request]) {
+    let store = Store::open_read_only(path, OpenOptions::default()).unwrap();
+    let config = EmbeddingConfig::default();
+    let service =
+        Service { config: &config, vars: &|_| None, memory: &|| Store::open(path, OpenOptions::default()) };
+    drop(search::answer_with(&store, Some(&service), &requests[0]).unwrap());
+    let (mut times, mut results) = (Vec::new(), Vec::new());
+    let mut stages: Vec<(&str, Duration)> = Vec::new();
+    for request in requests {
+        let started = cpu();
+        let answer = search::answer_with(&store, Some(&service), request).unwrap();
+        times.push(cpu() - started);
+        assert_eq!(answer.mode, request.mode, "{:?}", answer.warnings);
+        results.push(answer.total.count);
+        for stage in answer.stages {
+            match stages.iter_mut().find(|(known, _)| *known == stage.name) {
+                Some((_, sum)) => *sum += stage.elapsed,
+                None => stages.push((stage.name, stage.elapsed)),
             }
         }
-        results.sort_unstable();
-        stages.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
-        let slowest: Vec<String> = stages
-            .iter()
-            .take(4)
-            .map(|(name, sum)| format!("{name} {:.2}", sum.as_secs_f64() * 1e3 / QUERIES as f64))
-            .collect();
-        let (p50, p95) = percentiles(times);
-        println!(
-            "{name:<28} {p50:>8.2} {p95:>8.2} {:>9}   {}",
-            results[results.len() / 2],
-            slowest.join(", ")
-        );
     }
-    cold(&path, &sets);
+    results.sort_unstable();
+    stages.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+    let slowest: Vec<String> = stages
+        .iter()
+        .take(4)
+        .map(|(name, sum)| format!("{name} {:.2}", sum.as_secs_f64() * 1e3 / QUERIES as f64))
+        .collect();
+    let (p50, p95) = percentiles(times);
+    println!("{name:<28} {p50:>8.2} {p95:>8.2} {:>9}   {}", results[results.len() / 2], slowest.join(", "));
+}
+
+/// A line of the process's status, where the system has one.
+fn status(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    line.and_then(|line| line.split_whitespace().next()).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Wall time of the whole process, pages in the kernel's cache.
 fn cold(path: &Path, sets: &[(&str, Vec<Request>)]) {
-    for name in ["rare word", "question, 5 + 3 stop words"] {
+    for (name, mode) in [
+        ("rare word", "lexical"),
+        ("question, 5 + 3 stop words", "lexical"),
+        ("question, 5 + 3 stop words", "hybrid"),
+    ] {
         let Some((_, requests)) = sets.iter().find(|(known, _)| *known == name) else { continue };
         let mut times = Vec::new();
-        for request in requests.iter().take(30) {
+        for (at, request) in requests.iter().take(30).enumerate() {
+            // Another text than before, so that its vector is made in the process.
+            let text = format!("{} q{at}", request.text);
             let started = Instant::now();
             let status = Command::new(env!("CARGO_BIN_EXE_lore"))
                 .env_clear()
-                .args(["query", &request.text, "--mode", "lexical", "--json", "--database"])
+                .args(["query", &text, "--mode", mode, "--json", "--database"])
                 .arg(path)
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
@@ -338,6 +411,6 @@ fn cold(path: &Path, sets: &[(&str, Vec<Request>)]) {
             times.push(started.elapsed());
         }
         let (p50, p95) = percentiles(times);
-        println!("cold process, {name}: wall p50 {p50:.1} ms, p95 {p95:.1} ms");
+        println!("cold process, {mode}, {name}: wall p50 {p50:.1} ms, p95 {p95:.1} ms");
     }
 }

@@ -45,6 +45,8 @@ mod jobs;
 mod meaning;
 /// `lore metrics` and what real servers make of it.
 mod metrics;
+/// Answers to the committed questions are as good as they were.
+mod quality;
 /// `lore query` and `lore show` on the sample project.
 mod query;
 /// `--resume` and `--skip-if-fresh`.

@@ -2,6 +2,8 @@
 
 /// Runs the compiled binary.
 pub mod binary;
+/// Collections with questions and judgements.
+pub mod collection;
 /// The logical content of a database.
 pub mod dump;
 /// An embedding server of our own.
