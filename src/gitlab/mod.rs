@@ -10,6 +10,7 @@
 pub mod address;
 pub mod answer;
 pub mod client;
+pub mod diagnose;
 pub mod pace;
 pub mod paging;
 mod stats;
@@ -18,8 +19,8 @@ pub mod walk;
 pub mod wire;
 
 pub use address::Address;
-pub use client::{Client, Page, Patience};
-pub use pace::Budget;
+pub use client::{Client, Look, Page};
+pub use pace::{Budget, Patience};
 pub use stats::{Stats, StatsView, StatusClass};
 
 use crate::error::Error;
