@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use super::app::{App, Globals, write_error};
 use super::{
-    World, completions, config, docs, jobs, lock, metrics, query, run, runs, shortcuts, show, status,
+    World, completions, config, docs, doctor, jobs, lock, metrics, query, run, runs, shortcuts, show, status,
 };
 
 use crate::error::{ErrorKind, Result};
@@ -129,6 +129,11 @@ enum Command {
     Status(status::StatusArgs),
     /// Show or break the app lock
     Lock(lock::LockArgs),
+    /// Look at database, sources and embedding service, and say what to do about what is amiss
+    #[command(
+        after_help = "Examples:\n  lore doctor\n  lore doctor --source main\n  lore doctor --offline\n  lore doctor --json | jq '.data.checks[] | select(.status != \"ok\")'\n\nExits with the code of the first check that fails; warnings do not count."
+    )]
+    Doctor(doctor::DoctorArgs),
     /// Show, check and begin the configuration
     #[command(
         after_help = "Examples:\n  lore config show\n  lore config check\n  lore config init > lore.toml"
@@ -162,6 +167,7 @@ fn run_command(command: &Command, app: &mut App) -> Result<()> {
         Command::Runs(args) => runs::run(args, app),
         Command::Status(args) => status::run(args, app),
         Command::Lock(args) => lock::run(args, app),
+        Command::Doctor(args) => doctor::run(args, app),
         Command::Config(args) => config::run(args, app),
         Command::Docs(args) => docs::run(args, app),
         Command::Metrics(args) => metrics::run(args, app),

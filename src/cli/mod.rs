@@ -8,6 +8,7 @@ mod args;
 mod completions;
 mod config;
 mod docs;
+mod doctor;
 mod graph_text;
 mod job_files;
 mod jobs;

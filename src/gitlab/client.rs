@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -13,8 +13,8 @@ use url::Url;
 use super::RequestError;
 use super::address::Address;
 use super::answer::{self, Answer, Verdict};
-use super::pace::Budget;
-use super::paging::{self, PER_PAGE};
+use super::pace::{Budget, Patience};
+use super::paging::{self, PageSize};
 use super::transport::{self, Stage};
 use crate::backoff::{self, Backoff};
 use crate::clock::{self, Millis};
@@ -29,8 +29,6 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 /// Failures of one page in one size before a smaller one is asked for.
 const FAILURES_PER_SIZE: u32 = 2;
-/// Pages that arrive before a larger one is asked for again.
-const PAGES_PER_SIZE: usize = 8;
 /// How often one request may be rate limited.
 const MAX_RATE_LIMITED: u32 = 10;
 /// Redirects that one request follows.
@@ -60,49 +58,6 @@ struct Inner {
     span: tracing::Span,
 }
 
-/// How long requests may wait at the word of the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// When the step must have ended: no wait goes beyond it.
-    pub deadline: Option<Instant>,
-    /// Longest wait for one request.
-    pub longest: Duration,
-}
-
-impl Patience {
-    /// Whether a wait until `until` is too long.
-    fn is_exceeded(self, now: Instant, until: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| until >= deadline)
-            || until.saturating_duration_since(now) > self.longest
-    }
-}
-
-/// Rows asked per page: fewer after a page that the server could not bring in time, more
-/// again as pages arrive.
-#[derive(Debug)]
-struct PageSize {
-    rows: AtomicUsize,
-    n_arrived: AtomicUsize,
-}
-
-impl PageSize {
-    fn get(&self) -> usize {
-        self.rows.load(Ordering::Relaxed)
-    }
-
-    /// A page of this many rows arrived.
-    fn arrived(&self, rows: usize) {
-        let known = self.get();
-        if rows < known {
-            self.rows.store(rows, Ordering::Relaxed);
-            self.n_arrived.store(0, Ordering::Relaxed);
-        } else if known < PER_PAGE && self.n_arrived.fetch_add(1, Ordering::Relaxed) + 1 >= PAGES_PER_SIZE {
-            self.rows.store(paging::larger(known), Ordering::Relaxed);
-            self.n_arrived.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
 /// Reads a body; an error means that it arrived damaged.
 type Read<T> = fn(&[u8]) -> serde_json::Result<T>;
 
@@ -119,7 +74,49 @@ pub struct Page {
     pub total: Option<u64>,
 }
 
+/// One answer as it came, whatever it says.
+#[derive(Debug)]
+pub struct Look {
+    /// HTTP status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Vec<u8>,
+    what: String,
+}
+
+impl Look {
+    /// The answer as it is judged; `secret` is kept out of messages.
+    pub fn answer<'a>(&'a self, secret: Option<&'a str>, now: Millis) -> Answer<'a> {
+        Answer {
+            what: &self.what,
+            status: self.status,
+            headers: &self.headers,
+            body: &self.body,
+            secret,
+            now,
+        }
+    }
+
+    /// Reads the body; nothing when it is something else.
+    pub fn read<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
+        if (200..300).contains(&self.status) { serde_json::from_slice(&self.body).ok() } else { None }
+    }
+}
+
 impl Client {
+    /// Asks once and hands out whatever comes: for looking at a server, not for reading it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Network`] when no answer comes.
+    pub async fn look(&self, url: &Url) -> Result<Look> {
+        let what = format!("GET {}", redact_url(url));
+        let (status, headers, body) =
+            transport::exchange(&self.0.http, url, &what).await.map_err(|broken| broken.error)?;
+        Ok(Look { status, headers, body, what })
+    }
+
     /// Makes a client with a budget of its own. `deadline` is when the step must have ended.
     ///
     /// # Errors
@@ -169,7 +166,7 @@ impl Client {
             max_attempts: config.retries.saturating_add(1),
             patience,
             stats: Stats::default(),
-            page_size: PageSize { rows: AtomicUsize::new(PER_PAGE), n_arrived: AtomicUsize::new(0) },
+            page_size: PageSize::default(),
             is_down: AtomicBool::new(false),
             span: tracing::Span::current(),
             address,
@@ -217,10 +214,11 @@ impl Client {
     /// # Errors
     /// See [`RequestError`].
     pub async fn page(&self, url: &Url) -> Result<Page, RequestError> {
+        let asked = paging::per_page(url);
         let (rows, headers, url) =
             self.get(url, |body| serde_json::from_slice::<Vec<Box<RawValue>>>(body)).await?;
-        if let Some(size) = paging::per_page(&url) {
-            self.0.page_size.arrived(size);
+        if let (Some(asked), Some(got)) = (asked, paging::per_page(&url)) {
+            self.0.page_size.arrived(asked, got);
         }
         let next = paging::next_page(&self.0.address, &url, &headers, rows.len());
         if next.as_ref() == Some(&url) {
@@ -471,35 +469,4 @@ fn same_page(url: &Url) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn client() -> Client {
-        let config: GitlabConfig = toml::from_str("url = \"http://127.0.0.1:1\"").unwrap();
-        Client::new(&config, None, None).unwrap()
-    }
-
-    #[test]
-    fn a6_18_waits_grow_are_capped_and_spread() {
-        let client = client();
-        for (failures, base_ms) in [(1, 1_000), (2, 2_000), (4, 8_000), (10, 30_000), (40, 30_000)] {
-            let waits: BTreeSet<u128> = (0..50).map(|_| client.spread(failures).as_millis()).collect();
-            assert!(waits.len() > 25, "{waits:?}");
-            assert!(waits.iter().all(|wait| (base_ms / 2..=base_ms * 3 / 2).contains(wait)), "{waits:?}");
-        }
-    }
-
-    #[test]
-    fn limits_and_tokens_that_cannot_work_are_refused() {
-        for text in
-            ["url = \"http://h\"\nrequests_per_second = 0.0", "url = \"http://h\"\nca_file = \"/no/such\""]
-        {
-            let config: GitlabConfig = toml::from_str(text).unwrap();
-            assert_eq!(Client::new(&config, None, None).unwrap_err().kind(), ErrorKind::Config);
-        }
-        let config: GitlabConfig = toml::from_str("url = \"http://h\"").unwrap();
-        let token = Secret::new("S3CR3T\u{1}".to_owned());
-        let error = Client::new(&config, Some(token), None).unwrap_err();
-        assert!(!format!("{error:?}").contains("S3CR3T"), "{error:?}");
-    }
-}
+mod tests;

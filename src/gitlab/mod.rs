@@ -10,6 +10,7 @@
 pub mod address;
 pub mod answer;
 pub mod client;
+pub mod diagnose;
 pub mod pace;
 pub mod paging;
 mod transport;
@@ -17,8 +18,8 @@ pub mod walk;
 pub mod wire;
 
 pub use address::Address;
-pub use client::{Client, Page, Patience};
-pub use pace::Budget;
+pub use client::{Client, Look, Page};
+pub use pace::{Budget, Patience};
 
 use crate::error::Error;
 

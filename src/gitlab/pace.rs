@@ -29,6 +29,23 @@ const ONE_REFUSAL: Duration = Duration::from_secs(1);
 /// address or a service that is down is not worth a minute of every stream.
 const UNREACHED_PATIENCE: Duration = Duration::from_millis(1500);
 
+/// How long requests may wait at the word of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// When the step must have ended: no wait goes beyond it.
+    pub deadline: Option<Instant>,
+    /// Longest wait for one request.
+    pub longest: Duration,
+}
+
+impl Patience {
+    /// Whether a wait until `until` is too long.
+    pub(super) fn is_exceeded(self, now: Instant, until: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| until >= deadline)
+            || until.saturating_duration_since(now) > self.longest
+    }
+}
+
 /// What a server says is left of its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
@@ -83,7 +100,8 @@ impl Pace {
         let own = self.next.max(now.checked_sub(spare).unwrap_or(now));
         let at = self.held.map_or(own, |held| own.max(held));
         self.next = at + interval;
-        Turn { at, is_asked: at > now && (at > own || scarce.is_some()) }
+        let is_asked = at > now && (self.held(now).is_some() || scarce.is_some());
+        Turn { at, is_asked }
     }
 
     fn hold(&mut self, until: Instant) {
@@ -303,7 +321,7 @@ mod tests {
         pace.hold(start + Duration::from_secs(2));
         let turns: Vec<Turn> = (0..3).map(|_| pace.take(start)).collect();
         assert_eq!(millis(&turns, start), [5000, 5100, 5200], "spread, not all at once");
-        assert!(turns[0].is_asked);
+        assert!(turns.iter().all(|turn| turn.is_asked));
         assert_eq!(pace.held(start + Duration::from_secs(6)), None);
     }
 

@@ -4,6 +4,8 @@
 //! rows they are missing. A short or an empty page is not the end either, since GitLab
 //! filters by visibility after it cut the page.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use reqwest::header::HeaderMap;
 use url::Url;
 
@@ -12,17 +14,61 @@ use super::address::Address;
 /// Rows asked per page: GitLab's maximum.
 pub const PER_PAGE: usize = 100;
 
+/// Pages that arrive before a larger one is asked for again.
+const PAGES_PER_SIZE: usize = 8;
+
+/// Rows asked per page: fewer after a page that the server could not bring in time, more
+/// again as pages arrive.
+#[derive(Debug)]
+pub(super) struct PageSize {
+    rows: AtomicUsize,
+    n_arrived: AtomicUsize,
+}
+
+impl Default for PageSize {
+    fn default() -> Self {
+        Self { rows: AtomicUsize::new(PER_PAGE), n_arrived: AtomicUsize::new(0) }
+    }
+}
+
+impl PageSize {
+    /// Rows to ask for now.
+    pub(super) fn get(&self) -> usize {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// A page of `asked` rows was wanted, and one of `got` arrived.
+    pub(super) fn arrived(&self, asked: usize, got: usize) {
+        let known = self.get();
+        if got < asked {
+            self.rows.store(got.min(known), Ordering::Relaxed);
+            self.n_arrived.store(0, Ordering::Relaxed);
+        } else if known < PER_PAGE && self.n_arrived.fetch_add(1, Ordering::Relaxed) + 1 >= PAGES_PER_SIZE {
+            self.rows.store(larger(known), Ordering::Relaxed);
+            self.n_arrived.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Returns the URL of the page after `current`, at our own authority, or nothing at the end.
 /// `n_rows` is how many rows `current` held.
 pub fn next_page(address: &Address, current: &Url, headers: &HeaderMap, n_rows: usize) -> Option<Url> {
-    if let Some(next) = link_next(headers).and_then(|link| address.own(current, &link)) {
-        return Some(next);
-    }
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    // A server that gives fewer rows than asked counts its pages by what it gives.
+    let given: Option<u64> = text("x-per-page").and_then(|given| given.parse().ok());
+    let sized = |url: Url| match given {
+        Some(given) if number(&url, "per_page").is_some_and(|asked| asked > given) => {
+            with(&url, "per_page", given)
+        }
+        Some(_) | None => url,
+    };
+    if let Some(next) = link_next(headers).and_then(|link| address.own(current, &link)) {
+        return Some(sized(next));
+    }
     if let Some(next) = text("x-next-page") {
         // Present and empty: the last page.
         let page: u64 = next.parse().ok()?;
-        return Some(with_page(current, page));
+        return Some(sized(with_page(current, page)));
     }
     let told = headers.contains_key("link") || headers.contains_key("x-page");
     if !told && n_rows >= per_page(current).unwrap_or(PER_PAGE) {
@@ -150,6 +196,8 @@ mod tests {
         assert_eq!(next(&[("x-next-page", "3"), ("x-page", "2")], 7).as_deref(), Some(PAGE_3));
         assert_eq!(next(&[("x-next-page", ""), ("x-page", "2")], 100), None);
         assert_eq!(next(&[("x-next-page", " ")], 100), None);
+        let smaller = next(&[("x-next-page", "3"), ("x-per-page", "20")], 20);
+        assert!(smaller.is_some_and(|url| url.ends_with("page=3&per_page=20")), "it counts by twenty");
     }
 
     #[test]

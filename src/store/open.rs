@@ -275,18 +275,45 @@ fn refuse_network_fs(path: &Path, options: OpenOptions) -> Result<()> {
     .hint("or, at your own risk, set allow_network_fs = true in [database]"))
 }
 
+/// Bytes that are free for us on the file system that holds, or would hold, the database.
+///
+/// # Errors
+/// Those of the file system.
+pub fn free_bytes(path: &Path) -> Result<u64> {
+    let stat = rustix::fs::statvfs(existing(path))
+        .map_err(|error| io_error(format!("look at the file system of {}", path.display()), error.into()))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Whether files can be made in the directory of the database.
+pub fn is_writable(path: &Path) -> bool {
+    let directory = existing(path.parent().unwrap_or(path));
+    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// The nearest place that exists: nothing is created to find out where it would lie.
+fn existing(path: &Path) -> &Path {
+    path.ancestors().find(|place| place.exists()).unwrap_or_else(|| Path::new("."))
+}
+
+/// Names the network file system that the path lies on.
+///
+/// # Errors
+/// Those of the file system.
 #[cfg(target_os = "linux")]
-fn network_fs_at(path: &Path) -> Result<Option<&'static str>> {
-    // Nothing is created to find out where it would lie.
-    let existing = path.ancestors().find(|place| place.exists()).unwrap_or_else(|| Path::new("."));
-    let stat = rustix::fs::statfs(existing)
+pub fn network_fs_at(path: &Path) -> Result<Option<&'static str>> {
+    let stat = rustix::fs::statfs(existing(path))
         .map_err(|error| io_error(format!("look at the file system of {}", path.display()), error.into()))?;
     // The kernel's type has another width on some architectures; magic numbers fit 32 bits.
     Ok(network_fs_name((stat.f_type as u64 & 0xFFFF_FFFF) as u32))
 }
 
+/// Names the network file system that the path lies on.
+///
+/// # Errors
+/// None here.
 #[cfg(not(target_os = "linux"))]
-fn network_fs_at(_path: &Path) -> Result<Option<&'static str>> {
+pub fn network_fs_at(_path: &Path) -> Result<Option<&'static str>> {
     Ok(None)
 }
 

@@ -15,6 +15,8 @@ mod crash;
 mod deploy;
 /// The generated reference is up to date.
 mod docs;
+/// `lore doctor` against servers that are not as they should be.
+mod doctor;
 /// Documents of awkward texts.
 mod documents;
 /// Awkward bodies on their whole way.
