@@ -40,3 +40,7 @@ migration NAME:
     @next=$(printf '%04d' $(( $(ls migrations | tail -1 | cut -c1-4 | sed 's/^0*//') + 1 ))); \
       echo "-- {{ NAME }}" > migrations/${next}_{{ NAME }}.sql; \
       echo "migrations/${next}_{{ NAME }}.sql: now add its line to MIGRATIONS in src/store/open.rs"
+
+# Looks for input that breaks a target of tests/fuzz. Needs `cargo install cargo-fuzz`.
+fuzz TARGET SECONDS="60":
+    RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir tests/fuzz {{ TARGET }} tests/fuzz/seeds/{{ TARGET }} -- -max_total_time={{ SECONDS }} -timeout=10

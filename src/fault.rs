@@ -8,7 +8,8 @@
 pub const VARIABLE: &str = "LORE_FAULT";
 
 /// Every point that exists; tests walk this list.
-pub const POINTS: &[&str] = &["before-commit", "after-commit", "after-lock", "before-release"];
+pub const POINTS: &[&str] =
+    &["before-commit", "after-commit", "after-lock", "before-release", "backup-copied", "restore-staged"];
 
 /// Passes a point.
 #[cfg(debug_assertions)]

@@ -8,7 +8,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use super::app::{App, Globals, write_error};
 use super::{
-    World, completions, config, docs, doctor, jobs, lock, metrics, query, run, runs, shortcuts, show, status,
+    World, backup, completions, config, docs, doctor, jobs, lock, metrics, query, run, runs, shortcuts, show,
+    status,
 };
 
 use crate::error::{ErrorKind, Result};
@@ -129,6 +130,16 @@ enum Command {
     Status(status::StatusArgs),
     /// Show or break the app lock
     Lock(lock::LockArgs),
+    /// Copy the database to a file while it is used
+    #[command(
+        after_help = "Examples:\n  lore backup /backups/lore-2026-01-31.db\n  lore backup lore.bak --force\n  lore query oauth --database /backups/lore-2026-01-31.db\n\nThe step `backup` does it in a job and keeps the newest few."
+    )]
+    Backup(backup::BackupArgs),
+    /// Bring a backup back
+    #[command(
+        after_help = "Examples:\n  lore restore /backups/lore-2026-01-31.db\n  lore restore lore.bak --force"
+    )]
+    Restore(backup::RestoreArgs),
     /// Look at database, sources and embedding service, and say what to do about what is amiss
     #[command(
         after_help = "Examples:\n  lore doctor\n  lore doctor --source main\n  lore doctor --offline\n  lore doctor --json | jq '.data.checks[] | select(.status != \"ok\")'\n\nExits with the code of the first check that fails; warnings do not count."
@@ -167,6 +178,8 @@ fn run_command(command: &Command, app: &mut App) -> Result<()> {
         Command::Runs(args) => runs::run(args, app),
         Command::Status(args) => status::run(args, app),
         Command::Lock(args) => lock::run(args, app),
+        Command::Backup(args) => backup::backup(args, app),
+        Command::Restore(args) => backup::restore(args, app),
         Command::Doctor(args) => doctor::run(args, app),
         Command::Config(args) => config::run(args, app),
         Command::Docs(args) => docs::run(args, app),

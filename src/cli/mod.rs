@@ -5,6 +5,7 @@
 
 mod app;
 mod args;
+mod backup;
 mod completions;
 mod config;
 mod docs;

@@ -348,7 +348,7 @@ fn close(store: &Store, run_id: i64, ran: Result<RunReport>) -> Result<RunReport
     }
 }
 
-fn progress_mode(app: &App) -> ProgressMode {
+pub(super) fn progress_mode(app: &App) -> ProgressMode {
     if app.globals.quiet {
         ProgressMode::Silent
     } else if app.world.err_is_terminal && app.globals.log_format == LogFormat::Human {

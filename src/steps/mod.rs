@@ -1,5 +1,6 @@
 //! The step kinds. Each is one file and one line of [`ALL`].
 
+pub mod backup;
 mod connect;
 pub mod embed;
 pub mod fetch_discussions;
@@ -21,6 +22,7 @@ pub static ALL: &[StepDef] = &[
     StepDef::of::<optimize_fts::OptimizeFts>(),
     StepDef::of::<integrity_check::IntegrityCheck>(),
     StepDef::of::<repair::Repair>(),
+    StepDef::of::<backup::Backup>(),
     StepDef::of::<metrics::Metrics>(),
 ];
 

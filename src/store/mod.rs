@@ -5,6 +5,7 @@
 //! write transaction checks the fencing token inside itself: a process that lost the lock
 //! changes nothing. Functions of the subject modules take a [`ReadTx`] or a [`WriteTx`].
 
+pub mod backup;
 pub mod cursors;
 pub mod documents;
 pub mod embeddings;
@@ -29,7 +30,7 @@ pub mod status;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
@@ -255,15 +256,19 @@ impl Store {
         out
     }
 
+    fn writer_handle(&self) -> Result<MutexGuard<'_, Handle>> {
+        let writer = self.writer.as_ref().ok_or_else(|| {
+            Error::internal("a write was asked of a database that is open for reading only")
+        })?;
+        Ok(writer.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn write_with<T>(
         &self,
         cancel: Option<&Cancel>,
         work: impl FnOnce(&WriteTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let writer = self.writer.as_ref().ok_or_else(|| {
-            Error::internal("a write was asked of a database that is open for reading only")
-        })?;
-        let mut handle = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handle = self.writer_handle()?;
         handle.obey(cancel.cloned());
         let out = self.transact(&mut handle.connection, work);
         handle.obey(None);

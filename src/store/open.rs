@@ -78,7 +78,7 @@ pub(super) fn look_at(path: &Path) -> Result<()> {
     }
 }
 
-fn open_file(path: &Path, access: OpenFlags) -> Result<Connection> {
+pub(super) fn open_file(path: &Path, access: OpenFlags) -> Result<Connection> {
     register_extensions();
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
     #[expect(clippy::disallowed_methods, reason = "the one place that opens a connection")]
@@ -199,7 +199,7 @@ fn migrate_from(connection: &mut Connection, path: &Path, seen: i64) -> Result<(
 
 /// Refuses a file that is not this program's to write, before anything in it is changed: a
 /// newer lore's, another program's, or no database at all.
-fn refuse_other(connection: &Connection, path: &Path) -> Result<()> {
+pub(super) fn refuse_other(connection: &Connection, path: &Path) -> Result<()> {
     let read = || -> rusqlite::Result<(i64, i64, bool)> {
         let version = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         let (tables, ours) = connection.query_row(

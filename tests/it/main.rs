@@ -7,6 +7,8 @@
     reason = "the rules of the library; a test fails by panicking and reads its surroundings"
 )]
 
+/// Copies of the database.
+mod backup;
 /// `lore config`: places, precedence, secrets.
 mod config;
 /// The binary killed, stopped, contended.
@@ -31,6 +33,8 @@ mod export_ingest;
 mod export_real;
 /// A database and the ingest step, without the runner.
 mod export_world;
+/// Seeds of the fuzz targets.
+mod fuzz_seeds;
 /// The GitLab server of our own does what GitLab does.
 mod gitlab_model;
 /// More of it: groups, permissions, moves, limits, keyset paging.

@@ -1,0 +1,7 @@
+//! Fuzzes `job_file` of `targets.rs`.
+#![no_main]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::job_file(data));

@@ -1,0 +1,7 @@
+//! Fuzzes `query` of `targets.rs`.
+#![no_main]
+
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::query(data));
