@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use lore::config::load::{self, Places};
+use lore::config::{self, Places};
 use lore::content::chunk::{self, Limits, Source};
 use lore::content::refs::{RefContext, RefText, collect_refs};
 use lore::content::truncate::{self, Omission};
@@ -23,7 +23,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
 pub const TARGETS: [Target; 7] = [
-    ("config", config),
+    ("config", configuration),
     ("export", exported),
     ("gitlab_json", gitlab_json),
     ("job_file", job_file),
@@ -61,13 +61,13 @@ pub fn job_file(data: &[u8]) {
 }
 
 /// The text of a configuration file.
-pub fn config(data: &[u8]) {
+pub fn configuration(data: &[u8]) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("lore.toml");
     std::fs::write(&path, data).expect("a file");
     let places =
         Places { explicit: Some(path), current_dir: dir.path().to_owned(), vars: Default::default() };
-    if let Err(error) = load::load(&places) {
+    if let Err(error) = config::load(&places) {
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     }
 }

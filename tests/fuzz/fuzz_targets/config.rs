@@ -1,7 +1,7 @@
-//! Fuzzes `config` of `targets.rs`.
+//! Fuzzes `configuration` of `targets.rs`.
 #![no_main]
 
 #[path = "../targets.rs"]
 mod targets;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::config(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::configuration(data));
