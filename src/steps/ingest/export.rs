@@ -116,8 +116,8 @@ fn ingest_export(
     }
     let project_id = ctx.write(|tx| {
         let project_id = entities::upsert_project(tx, name, &project, ctx.now())?;
-        let labels = entities::upsert_labels(tx, project_id, &survey.labels)?;
-        let milestones = entities::upsert_milestones(tx, project_id, &survey.milestones)?;
+        let labels = entities::upsert_labels(tx, project_id, &survey.labels, ctx.now())?;
+        let milestones = entities::upsert_milestones(tx, project_id, &survey.milestones, ctx.now())?;
         Ok((project_id, labels, milestones))
     });
     let (project_id, labels, milestones) = project_id?;
@@ -316,8 +316,8 @@ struct Batch {
 impl Batch {
     fn write(&self, tx: &WriteTx<'_>, project_id: i64, now: Millis) -> Result<Vec<(&'static str, usize)>> {
         let mut counts = vec![
-            ("labels", entities::upsert_labels(tx, project_id, &self.labels)?),
-            ("milestones", entities::upsert_milestones(tx, project_id, &self.milestones)?),
+            ("labels", entities::upsert_labels(tx, project_id, &self.labels, now)?),
+            ("milestones", entities::upsert_milestones(tx, project_id, &self.milestones, now)?),
         ];
         for item in &self.items {
             let (item_type, stored) = match &item.entity {
