@@ -16,8 +16,7 @@ pub const QUEUE: Backoff = Backoff { base: Duration::from_secs(2), max: Duration
 
 /// The schedule of what is refused rather than failing (no access, switched off, gone): one
 /// hour doubled each time, one day at most.
-pub const REFUSED: Backoff =
-    Backoff { base: Duration::from_secs(3600), max: Duration::from_secs(24 * 3600) };
+pub const REFUSED: Backoff = Backoff { base: Duration::from_secs(3600), max: Duration::from_secs(24 * 3600) };
 
 impl Backoff {
     /// Returns the wait before the next attempt after `failures` failures (1 or more).

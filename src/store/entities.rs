@@ -127,7 +127,8 @@ fn mark_project_dirty(tx: &WriteTx<'_>, project_id: i64, now: Millis) -> Result<
         tx.sql().execute(&queues::mark_all_sql(&select), (now, project_id))?;
     }
     // Issues that were moved here name the path too.
-    let select = "SELECT 'issue', i.id, ?1 FROM projects own CROSS JOIN issues copy ON copy.project_id = own.id
+    let select =
+        "SELECT 'issue', i.id, ?1 FROM projects own CROSS JOIN issues copy ON copy.project_id = own.id
                     CROSS JOIN issues i ON i.moved_to_gitlab_id = copy.gitlab_id
                     JOIN projects p ON p.id = i.project_id AND p.source_name = own.source_name
                    WHERE own.id = ?2 AND i.moved_to_gitlab_id IS NOT NULL";

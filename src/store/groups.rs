@@ -40,16 +40,14 @@ fn failure(row: &rusqlite::Row<'_>) -> rusqlite::Result<GroupFailure> {
     })
 }
 
-const FAILURES: &str =
-    "SELECT source_name, group_path, attempt_count, next_attempt_at, error_kind, last_error FROM group_failures";
+const FAILURES: &str = "SELECT source_name, group_path, attempt_count, next_attempt_at, error_kind, last_error FROM group_failures";
 
 /// Returns the groups that could not be listed.
 ///
 /// # Errors
 /// SQLite's.
 pub fn failures(tx: &ReadTx<'_>) -> Result<Vec<GroupFailure>> {
-    let mut statement =
-        tx.sql().prepare_cached(&format!("{FAILURES} ORDER BY source_name, group_path"))?;
+    let mut statement = tx.sql().prepare_cached(&format!("{FAILURES} ORDER BY source_name, group_path"))?;
     let rows = statement.query_map([], failure)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
@@ -70,7 +68,9 @@ pub fn waiting(tx: &ReadTx<'_>, source: &str, group: &str, now: Millis) -> Resul
 pub fn record_failure(tx: &WriteTx<'_>, source: &str, group: &str, error: &Error, now: Millis) -> Result<()> {
     let before: Option<i64> = tx
         .sql()
-        .prepare_cached("SELECT attempt_count FROM group_failures WHERE source_name = ?1 AND group_path = ?2")?
+        .prepare_cached(
+            "SELECT attempt_count FROM group_failures WHERE source_name = ?1 AND group_path = ?2",
+        )?
         .query_row((source, group), |row| row.get(0))
         .optional()?;
     let attempts = before.unwrap_or(0) + 1;

@@ -69,7 +69,12 @@ pub fn strike(
 ///
 /// # Errors
 /// SQLite's.
-pub fn forgive(tx: &WriteTx<'_>, project_id: i64, item_type: ItemType, seen: &BTreeSet<i64>) -> Result<usize> {
+pub fn forgive(
+    tx: &WriteTx<'_>,
+    project_id: i64,
+    item_type: ItemType,
+    seen: &BTreeSet<i64>,
+) -> Result<usize> {
     let struck = struck(tx, project_id, item_type, 1)?;
     let mut n = 0;
     for iid in struck.iter().filter(|iid| seen.contains(iid)) {

@@ -66,7 +66,7 @@ impl World {
             runtime: self.runtime.handle().clone(),
             cancel: self.cancel.clone(),
             deadline: None,
-            options: RunOptions { full, retry_failed: false },
+            options: RunOptions { full, ..RunOptions::default() },
             progress: Progress::new("ingest", ProgressMode::Silent),
             shared: lore::engine::shared::Shared::default(),
         };

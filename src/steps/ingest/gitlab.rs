@@ -23,7 +23,7 @@ use crate::gitlab::Client;
 use crate::steps::connect::connect;
 use crate::store::metrics::{self, Service};
 
-pub(in crate::steps) use projects::{ReadProject, get_project};
+pub(in crate::steps) use projects::get_project;
 
 /// Projects that are named when all of a source failed.
 const SHOWN_FAILURES: usize = 3;
@@ -105,7 +105,13 @@ struct Tally {
 
 impl Tally {
     /// Takes the result of one project or group; returns an error that ends the source.
-    fn take(&mut self, source: &Source<'_>, what: &str, done: Result<bool>, report: &mut StepReport) -> Result<()> {
+    fn take(
+        &mut self,
+        source: &Source<'_>,
+        what: &str,
+        done: Result<bool>,
+        report: &mut StepReport,
+    ) -> Result<()> {
         match done {
             Ok(was_read) => self.read += i64::from(was_read),
             Err(error) if is_isolated(error.kind()) => {

@@ -115,7 +115,7 @@ pub(super) fn unknown_source(config: &Config, wanted: &str) -> Error {
 }
 
 /// Whether an error says something about one source, so that the others may go on.
-fn is_about_source(kind: ErrorKind) -> bool {
+pub(super) fn is_about_source(kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::Config
         | ErrorKind::TokenNotSet

@@ -29,8 +29,13 @@ pub(super) fn ingest(
     let what = format!("group {group}");
     let waiting = ctx.read(|tx| groups::waiting(tx, source.name, group, ctx.now()))?;
     if let Some(failure) = waiting.filter(|_| !source.tries_all()) {
-        let error =
-            waiting_error(&what, &failure.error_kind, &failure.error, failure.attempt_count, failure.next_attempt_at);
+        let error = waiting_error(
+            &what,
+            &failure.error_kind,
+            &failure.error,
+            failure.attempt_count,
+            failure.next_attempt_at,
+        );
         note_waiting(&error, report);
         tally.take(source, &what, Err(error), report)?;
         return read_stored(source, group, tally, report);
@@ -88,7 +93,11 @@ fn list(
     while let Some(url) = next {
         source.ctx.check()?;
         if !pages.insert(url.to_string()) {
-            return Err(Error::new(ErrorKind::Network, "the list of projects leads back to a page that was read").into());
+            return Err(Error::new(
+                ErrorKind::Network,
+                "the list of projects leads back to a page that was read",
+            )
+            .into());
         }
         let page = source.ctx.block_on(async { Ok(source.client.page(&url).await) })??;
         for raw in &page.rows {

@@ -119,13 +119,8 @@ pub(in crate::steps) fn sweep(
     item_type: ItemType,
     report: &mut StepReport,
 ) -> Result<BTreeSet<i64>> {
-    let mut standing = Standing {
-        item_type,
-        at: None,
-        memo: Memo::default(),
-        in_order: true,
-        swept: Some(BTreeSet::new()),
-    };
+    let mut standing =
+        Standing { item_type, at: None, memo: Memo::default(), in_order: true, swept: Some(BTreeSet::new()) };
     read_pages(source, ids, &mut standing, None, report)?;
     Ok(standing.swept.unwrap_or_default())
 }
@@ -141,13 +136,8 @@ pub(in crate::steps) fn store_one(
     raw: Box<serde_json::value::RawValue>,
     report: &mut StepReport,
 ) -> Result<()> {
-    let mut standing = Standing {
-        item_type,
-        at: None,
-        memo: Memo::default(),
-        in_order: true,
-        swept: Some(BTreeSet::new()),
-    };
+    let mut standing =
+        Standing { item_type, at: None, memo: Memo::default(), in_order: true, swept: Some(BTreeSet::new()) };
     let page = Page { rows: vec![raw], next: None, server_time: None, total: None };
     store_page(source, ids, &mut standing, &page, &mut BTreeSet::new(), report).map(|_| ())
 }

@@ -64,7 +64,13 @@ pub(super) fn configured(
 }
 
 /// Reads a project by its id, when the list that should tell of it cannot be had.
-pub(super) fn by_id(source: &Source<'_>, local: i64, remote: i64, path: &str, report: &mut StepReport) -> Result<bool> {
+pub(super) fn by_id(
+    source: &Source<'_>,
+    local: i64,
+    remote: i64,
+    path: &str,
+    report: &mut StepReport,
+) -> Result<bool> {
     streams::ensure_due(source, local, path, report)?;
     match get_project(source, &remote.to_string())? {
         Ok(row) => {
@@ -110,7 +116,9 @@ pub(super) fn note_marked(source: &Source<'_>, row: &ProjectRow, report: &mut St
     let Some(gitlab_id) = row.project.gitlab_id else { return Ok(()) };
     let stored = ctx.read(|tx| entities::project_by_gitlab_id(tx, source.name, gitlab_id))?;
     let path = stored.as_ref().map_or(row.project.path.as_str(), |stored| stored.path.as_str());
-    report.warn(format!("{path} is marked for deletion at the server: it is not read, and what is stored is kept"));
+    report.warn(format!(
+        "{path} is marked for deletion at the server: it is not read, and what is stored is kept"
+    ));
     if let Some(stored) = stored {
         ctx.write(|tx| {
             cursors::clear_stream_failure(tx, stored.id, "project")?;

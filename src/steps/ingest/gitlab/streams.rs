@@ -35,7 +35,13 @@ impl<'a> Streams<'a> {
     pub(super) fn waits(&self, stream: &str, report: &mut StepReport) -> Option<Error> {
         let failure = self.waiting.get(stream)?;
         let what = format!("{} {stream}", self.ids.path);
-        let error = waiting_error(&what, &failure.error_kind, &failure.error, failure.attempt_count, failure.next_attempt_at);
+        let error = waiting_error(
+            &what,
+            &failure.error_kind,
+            &failure.error,
+            failure.attempt_count,
+            failure.next_attempt_at,
+        );
         note_waiting(&error, report);
         Some(error)
     }
@@ -120,22 +126,30 @@ impl<'a> Streams<'a> {
         tracing::warn!(source = source.name, project = %ids.path, stream, error = %error, "stream cannot be read");
         report.failing += 1;
         report.warn(error.full_message());
-        source
-            .ctx
-            .write(|tx| cursors::record_stream_failure(tx, ids.local, stream, error, source.ctx.now()))
+        source.ctx.write(|tx| cursors::record_stream_failure(tx, ids.local, stream, error, source.ctx.now()))
     }
 }
 
 /// Fails when the project itself failed last time and its next attempt is not due.
-pub(super) fn ensure_due(source: &Source<'_>, project_id: i64, path: &str, report: &mut StepReport) -> Result<()> {
+pub(super) fn ensure_due(
+    source: &Source<'_>,
+    project_id: i64,
+    path: &str,
+    report: &mut StepReport,
+) -> Result<()> {
     if source.tries_all() {
         return Ok(());
     }
     let ctx = source.ctx;
     let mut waiting = ctx.read(|tx| cursors::waiting_streams(tx, project_id, ctx.now()))?;
     let Some(failure) = waiting.remove("project") else { return Ok(()) };
-    let error =
-        waiting_error(path, &failure.error_kind, &failure.error, failure.attempt_count, failure.next_attempt_at);
+    let error = waiting_error(
+        path,
+        &failure.error_kind,
+        &failure.error,
+        failure.attempt_count,
+        failure.next_attempt_at,
+    );
     note_waiting(&error, report);
     Err(error)
 }

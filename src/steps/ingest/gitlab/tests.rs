@@ -67,7 +67,7 @@ impl World {
         (world, project)
     }
 
-    fn step(&self, run: impl FnOnce(&StepCtx<'_>) -> Result<StepReport>) -> Result<StepReport> {
+    pub fn step(&self, run: impl FnOnce(&StepCtx<'_>) -> Result<StepReport>) -> Result<StepReport> {
         run(&StepCtx {
             store: &self.store,
             config: &self.config,

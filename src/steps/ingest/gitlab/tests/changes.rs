@@ -46,7 +46,9 @@ fn api_25_renamed_labels_and_milestones_reach_items_and_documents() {
         ["[\"bug\",\"type::ui\"] v1.0"]
     );
     assert_eq!(
-        world.column("SELECT DISTINCT label_names || ' ' || milestone_title FROM documents WHERE item_iid = 1"),
+        world.column(
+            "SELECT DISTINCT label_names || ' ' || milestone_title FROM documents WHERE item_iid = 1"
+        ),
         ["[\"bug\",\"type::ui\"] v1.0"]
     );
     assert_eq!(world.number("SELECT count(*) FROM document_labels WHERE label_name = 'type::ui'"), 2);
@@ -60,12 +62,12 @@ fn api_25_renamed_labels_and_milestones_reach_items_and_documents() {
 #[test]
 fn a5_20_api_61_a_moved_issue_points_to_its_copy_also_when_that_arrives_later() {
     let world = World::new(&["g/a"]);
-    let (a, b) = world.server.edit(|model| {
+    let b = world.server.edit(|model| {
         let (a, b) = (model.add_project("g/a"), model.add_project("g/b"));
         model.add_item(a, Kind::Issue, "Printer on fire");
         model.move_issue(a, 1, b);
         model.advance(3_600_000);
-        (a, b)
+        b
     });
     world.sync();
     documents(&world);
@@ -82,7 +84,6 @@ fn a5_20_api_61_a_moved_issue_points_to_its_copy_also_when_that_arrives_later() 
     world.sync();
     documents(&world);
     assert_eq!(world.column(moved), ["g/renamed#1"]);
-    let _ = a;
 }
 
 #[test]
@@ -122,9 +123,17 @@ fn api_45_55_internal_notes_and_work_item_types_are_kept_as_such() {
     });
     world.sync();
     documents(&world);
-    assert_eq!(world.column("SELECT issue_type FROM issues ORDER BY iid"), ["incident", "task", "key_result"]);
+    assert_eq!(
+        world.column("SELECT issue_type FROM issues ORDER BY iid"),
+        ["incident", "task", "key_result"]
+    );
     assert_eq!(world.number("SELECT count(*) FROM documents WHERE is_internal = 1"), 1);
-    assert_eq!(world.number("SELECT count(*) FROM documents WHERE is_internal = 0 AND content_text LIKE '%SECRETPLAN%'"), 0);
+    assert_eq!(
+        world.number(
+            "SELECT count(*) FROM documents WHERE is_internal = 0 AND content_text LIKE '%SECRETPLAN%'"
+        ),
+        0
+    );
     // The note is opened to everybody.
     world.server.edit(|model| {
         let iid = 1;

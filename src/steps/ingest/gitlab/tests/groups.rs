@@ -119,7 +119,9 @@ fn two_projects_that_exchange_their_paths_keep_their_items() {
     });
     world.ingest();
     assert_eq!(
-        world.column("SELECT p.path || ': ' || i.title FROM projects p JOIN issues i ON i.project_id = p.id ORDER BY 1"),
+        world.column(
+            "SELECT p.path || ': ' || i.title FROM projects p JOIN issues i ON i.project_id = p.id ORDER BY 1"
+        ),
         ["group/a: An issue of group/b", "group/b: An issue of group/a"]
     );
 }
@@ -184,7 +186,11 @@ fn a_project_that_vanishes_from_its_group_is_shown_and_kept() {
     world.server.edit(|model| model.rename_project(ids[0], "elsewhere/a"));
     let report = world.ingest();
     assert_eq!(report.count("projects_vanished"), 1);
-    assert!(report.warnings.iter().any(|text| text.contains("no longer lists group/a")), "{:?}", report.warnings);
+    assert!(
+        report.warnings.iter().any(|text| text.contains("no longer lists group/a")),
+        "{:?}",
+        report.warnings
+    );
     assert_eq!(stored(&world), ["group/a 1", "group/b 1"]);
     let odd = world.store.read(crate::store::groups::odd_projects).unwrap();
     assert_eq!((odd[0].project_path.as_str(), odd[0].state.as_str()), ("group/a", "not_listed"));
