@@ -85,6 +85,7 @@ impl World {
             deadline: None,
             options: RunOptions::default(),
             progress: Progress::new("reconcile", ProgressMode::Silent),
+            shared: lore::engine::shared::Shared::default(),
         };
         step.run(&ctx)
     }
