@@ -18,8 +18,8 @@ use crate::content::ItemType;
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::StepReport;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gitlab::wire::BadRow;
 use crate::gitlab::Client;
+use crate::gitlab::wire::BadRow;
 use crate::steps::connect::connect;
 use crate::store::metrics::{self, Service};
 
