@@ -147,6 +147,7 @@ impl Default for LockConfig {
 /// `[sources.NAME]`
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", deny_unknown_fields)]
+#[expect(clippy::large_enum_variant, reason = "there are a handful of sources, read once")]
 pub enum SourceConfig {
     /// A GitLab server, read through its REST API.
     #[serde(rename = "gitlab")]

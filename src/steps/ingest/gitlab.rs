@@ -115,7 +115,7 @@ impl Tally {
         match done {
             Ok(was_read) => self.read += i64::from(was_read),
             Err(error) if is_isolated(error.kind()) => {
-                tracing::warn!(source = source.name, subject = what, error = %error, "cannot be read");
+                tracing::warn!(source = source.name, subject = what, error = %error, "project or group cannot be read");
                 report.warn(error.full_message());
                 self.failures.push(error);
             }

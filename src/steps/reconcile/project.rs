@@ -102,7 +102,7 @@ fn is_named(source: &Source<'_>, row: &ProjectRow) -> bool {
 
 fn fail(what: &str, error: &crate::error::Error, report: &mut StepReport) {
     let text = format!("{what}: {}", error.full_message());
-    tracing::warn!(subject = what, error = %text, "cannot be reconciled");
+    tracing::warn!(subject = what, error = %text, "project or item cannot be reconciled");
     report.failing += 1;
     report.warn(text);
 }
