@@ -33,7 +33,7 @@ fn regenerate(store: &Store, full: bool) -> StepReport {
         runtime: runtime.handle().clone(),
         cancel: Cancel::new(),
         deadline: None,
-        options: RunOptions { full, retry_failed: false },
+        options: RunOptions { full, ..RunOptions::default() },
         progress: Progress::new("regenerate-docs", ProgressMode::Silent),
         shared: lore::engine::shared::Shared::default(),
     };

@@ -14,6 +14,10 @@ pub struct Backoff {
 /// The schedule of both queues: one second doubled per failure, one hour at most.
 pub const QUEUE: Backoff = Backoff { base: Duration::from_secs(2), max: Duration::from_secs(3600) };
 
+/// The schedule of what is refused rather than failing (no access, switched off, gone): one
+/// hour doubled each time, one day at most.
+pub const REFUSED: Backoff = Backoff { base: Duration::from_secs(3600), max: Duration::from_secs(24 * 3600) };
+
 impl Backoff {
     /// Returns the wait before the next attempt after `failures` failures (1 or more).
     ///

@@ -1,16 +1,19 @@
 //! `lore run` and its shortcuts: takes the lock, runs the job, reports how it ended.
 
+mod flags;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+
+pub use flags::{DurationArg, LockedAction, RunFlags};
 
 use super::App;
 use super::args::LogFormat;
 use super::observe::{self, Observed};
 use crate::clock;
 use crate::config::LockConfig;
-use crate::duration::duration_text as duration;
 use crate::engine::cancel::Cancel;
 use crate::engine::ctx::RunOptions;
 use crate::engine::lease::{self, Heartbeat, IfLocked, Outcome, Taken};
@@ -19,8 +22,8 @@ use crate::engine::run::{self, RunEnv, RunPlan, RunReport, StepSummary};
 use crate::engine::signals;
 use crate::error::{Error, ErrorKind, Result, io_error};
 use crate::fault;
+use crate::job::Job;
 use crate::job::graph::Selection;
-use crate::job::{Job, Override};
 use crate::store::lock::LockState;
 use crate::store::runs::{self, NewRun, RunState};
 use crate::store::{Store, lock, queues};
@@ -32,70 +35,6 @@ pub struct RunArgs {
     pub job: String,
     #[command(flatten)]
     pub options: RunFlags,
-}
-
-/// Options of `lore run`.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub struct RunFlags {
-    /// Run these steps only
-    #[arg(long, value_name = "STEP", value_delimiter = ',')]
-    pub only: Vec<String>,
-    /// Run these steps and everything that needs them
-    #[arg(long, value_name = "STEP", value_delimiter = ',')]
-    pub from: Vec<String>,
-    /// Leave these steps out
-    #[arg(long, value_name = "STEP", value_delimiter = ',')]
-    pub skip: Vec<String>,
-    /// Set a parameter of a step; the value is TOML, else text
-    #[arg(long, value_name = "STEP.KEY=VALUE")]
-    pub set: Vec<Override>,
-    /// Reset cursors and render everything again
-    #[arg(long)]
-    pub full: bool,
-    /// Process entries now that wait after a failure or are quarantined
-    #[arg(long)]
-    pub retry_failed: bool,
-    /// Continue a run that did not succeed: the last one of this job, or run N; steps that succeeded are not run again
-    #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "last")]
-    pub resume: Option<String>,
-    /// With --resume: continue although the job changed meanwhile
-    #[arg(long, requires = "resume")]
-    pub force: bool,
-    /// Show what would run and why; change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// What to do when another run holds the lock
-    #[arg(long, value_enum, default_value_t = LockedAction::Fail, value_name = "ACTION")]
-    pub if_locked: LockedAction,
-    /// How long `--if-locked wait` waits
-    #[arg(long, default_value = "10m", value_parser = parse_duration, value_name = "TIME")]
-    pub lock_wait: DurationArg,
-    /// Do nothing when the job succeeded within this time
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
-    pub skip_if_fresh: Option<DurationArg>,
-    /// Exit with 21 when items keep failing or a failure was allowed
-    #[arg(long)]
-    pub strict: bool,
-}
-
-/// A duration of the command line.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct DurationArg(pub Duration);
-
-fn parse_duration(text: &str) -> std::result::Result<DurationArg, String> {
-    duration::parse(text).map(DurationArg).ok_or_else(|| format!("expected {}", duration::FORM))
-}
-
-/// What to do when the lock is held.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum LockedAction {
-    /// Wait for it
-    Wait,
-    /// Exit with 75
-    #[default]
-    Fail,
-    /// Exit with 0
-    Skip,
 }
 
 /// The answer of a run.
@@ -209,10 +148,11 @@ pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnsw
         return Ok((answer, None));
     }
     let (resumed_from, done_before) = resume(&store, job, flags)?;
-    let options = RunOptions { full: flags.full || job.full, retry_failed: flags.retry_failed };
+    let options = flags.run_options(job);
     let options_json = serde_json::json!({
         "full": options.full,
         "retry_failed": options.retry_failed,
+        "allow_mass_delete": options.allow_mass_delete,
         "partial": selected.contains(&false),
     })
     .to_string();

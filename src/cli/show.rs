@@ -45,6 +45,8 @@ struct Thread {
     assignees: Vec<String>,
     source_branch: Option<String>,
     target_branch: Option<String>,
+    /// The copy of an issue that was moved.
+    moved_to: Option<String>,
     description: Option<String>,
     notes: Vec<Note>,
 }
@@ -76,7 +78,11 @@ pub fn run(args: &ShowArgs, app: &mut App) -> Result<()> {
         let candidate = reference::find(tx, &reference, &args.reference, &scope)?;
         let item = sql::item(tx, reference.item_type, candidate.item_id)?;
         let notes = sql::notes(tx, reference.item_type, candidate.item_id)?;
-        Ok(thread(&reference, candidate, item, notes, args.system, &scope))
+        let moved_to = sql::moved_to(tx, reference.item_type, candidate.item_id)?
+            .filter(|copy| scope.allows(&copy.project_path))
+            .filter(|copy| scope.include_restricted || !copy.confidential)
+            .map(|copy| reference::name(reference.item_type, &copy));
+        Ok(Thread { moved_to, ..thread(&reference, candidate, item, notes, args.system, &scope) })
     })?;
     app.reply(&thread, |out| write(out, &thread))
 }
@@ -129,6 +135,7 @@ fn thread(
         assignees: item.assignees,
         source_branch,
         target_branch,
+        moved_to: None,
         description: item.description,
         notes: shown,
     }
@@ -151,6 +158,9 @@ fn write(out: &mut Human<'_>, thread: &Thread) -> io::Result<()> {
     }
     if let (Some(source), Some(target)) = (&thread.source_branch, &thread.target_branch) {
         out.line(format!("Source: {} -> {}", printable(source), printable(target)))?;
+    }
+    if let Some(copy) = &thread.moved_to {
+        out.line(format!("Moved to: {}", printable(copy)))?;
     }
     if let Some(url) = &thread.url {
         out.line(out.paint("2", &printable(url)))?;

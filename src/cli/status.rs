@@ -4,14 +4,16 @@ use serde::Serialize;
 
 use super::shortcuts::{self, CheckMode};
 use super::{App, lock as lock_command, runs as runs_command};
-use crate::clock;
+use crate::clock::{self, Millis};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::cursors::{self, StreamFailure};
 use crate::store::embeddings::{self, Coverage};
+use crate::store::groups::{self, GroupFailure, OddProject};
 use crate::store::lock::{self, LockState};
 use crate::store::queues::{self, FailingEntry, QueueDepth};
 use crate::store::runs::{self, Run};
 use crate::store::status::{self, DocumentCounts, EntityCounts, FileSizes};
+use crate::store::tombstones::{self, Gone};
 
 /// Failing entries that are listed.
 const FAILING_SHOWN: i64 = 20;
@@ -40,6 +42,9 @@ struct Status {
     queue_details: Vec<QueueDepth>,
     failing: Vec<FailingEntry>,
     stream_failures: Vec<StreamFailure>,
+    group_failures: Vec<GroupFailure>,
+    odd_projects: Vec<OddProject>,
+    gone: Gone,
     entities: EntityCounts,
     lock: LockState,
     last_runs: Vec<Run>,
@@ -138,6 +143,9 @@ fn show(args: &StatusArgs, app: &mut App) -> Result<()> {
             queue_details,
             failing: queues::failing(tx, FAILING_SHOWN)?,
             stream_failures: cursors::stream_failures(tx)?,
+            group_failures: groups::failures(tx)?,
+            odd_projects: groups::odd_projects(tx)?,
+            gone: tombstones::gone(tx)?,
             entities: status::entities(tx)?,
             lock: lock::state(tx)?,
             last_runs: runs::newest(tx, None, 5)?,
@@ -186,8 +194,32 @@ fn show(args: &StatusArgs, app: &mut App) -> Result<()> {
         }
         for failure in &status.stream_failures {
             out.line(format!(
-                "Failing     {} {}: {} (failed {} times)",
-                failure.project_path, failure.stream, failure.error, failure.attempt_count
+                "Failing     {} {}: {} (failed {} times{})",
+                failure.project_path,
+                failure.stream,
+                failure.error,
+                failure.attempt_count,
+                next_try(failure.next_attempt_at)
+            ))?;
+        }
+        for failure in &status.group_failures {
+            out.line(format!(
+                "Failing     group {} of {}: {} (failed {} times{})",
+                failure.group,
+                failure.source,
+                failure.error,
+                failure.attempt_count,
+                next_try(failure.next_attempt_at)
+            ))?;
+        }
+        for project in &status.odd_projects {
+            let since = clock::rfc3339(project.since);
+            out.line(format!("Upstream    {}: {} since {since}", project.project_path, odd(&project.state)))?;
+        }
+        if status.gone != Gone::default() {
+            out.line(format!(
+                "Gone        {} items missing upstream, {} deleted here",
+                status.gone.missing, status.gone.tombstones
             ))?;
         }
         for entry in &status.failing {
@@ -209,4 +241,20 @@ fn show(args: &StatusArgs, app: &mut App) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// When something that fails is tried again, for people.
+fn next_try(at: Option<Millis>) -> String {
+    at.map(|at| format!(", next try {}", clock::rfc3339(at))).unwrap_or_default()
+}
+
+/// How a project stands upstream, for people.
+fn odd(state: &str) -> &str {
+    match state {
+        "marked_for_deletion" => "marked for deletion",
+        "missing" => "not found",
+        "deleted" => "deleted, and here too",
+        "not_listed" => "no longer listed by its group",
+        other => other,
+    }
 }

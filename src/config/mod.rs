@@ -147,6 +147,7 @@ impl Default for LockConfig {
 /// `[sources.NAME]`
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", deny_unknown_fields)]
+#[expect(clippy::large_enum_variant, reason = "there are a handful of sources, read once")]
 pub enum SourceConfig {
     /// A GitLab server, read through its REST API.
     #[serde(rename = "gitlab")]
@@ -168,6 +169,23 @@ pub struct GitlabConfig {
     /// Full paths of the projects to ingest.
     #[serde(default)]
     pub projects: Vec<String>,
+    /// Full paths of groups whose projects are ingested; they are listed anew in each run.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// Which projects of the groups: full paths, `group/*` for everything below, `*` for all.
+    /// Default: all of them.
+    #[serde(default)]
+    pub include: Vec<String>,
+    /// Which projects of the groups are left out, in the same form.
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// Whether the projects of subgroups belong to a group. Default true.
+    #[serde(default = "default_include_subgroups")]
+    pub include_subgroups: bool,
+    /// Whether archived projects of the groups are read. Default false; what is stored of a
+    /// project that is archived later is kept.
+    #[serde(default)]
+    pub include_archived: bool,
     /// Requests under way at once. Default 4.
     #[serde(default = "default_concurrency")]
     pub concurrency: usize,
@@ -379,6 +397,10 @@ pub struct ScopeConfig {
     /// Whether confidential items and internal notes may be seen. Default false.
     #[serde(default)]
     pub include_confidential: bool,
+}
+
+fn default_include_subgroups() -> bool {
+    true
 }
 
 fn default_concurrency() -> usize {

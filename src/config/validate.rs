@@ -72,10 +72,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
             "a scope names at least one project, or `*` for all",
         );
         for pattern in &scope.projects {
-            let plain = pattern.strip_suffix("/*").unwrap_or(pattern);
-            if pattern != "*" && (plain.contains('*') || !is_group_path(plain)) {
-                found.add(path.as_str(), format!("{pattern:?} is neither a project path, `group/*` nor `*`"));
-            }
+            check_pattern(&path, pattern, &mut found);
         }
     }
     found.0
@@ -156,10 +153,11 @@ fn check_gitlab(path: &str, source: &GitlabConfig, found: &mut Found) {
     check_path(&format!("{path}.ca_file"), source.ca_file.as_deref(), found);
     let projects = format!("{path}.projects");
     found.check(
-        !source.projects.is_empty(),
+        !source.projects.is_empty() || !source.groups.is_empty(),
         projects.as_str(),
-        "no project is named: add projects = [\"group/project\"]",
+        "no project is named: add projects = [\"group/project\"] or groups = [\"group\"]",
     );
+    check_groups(path, source, found);
     for (place, project) in source.projects.iter().enumerate() {
         check_project(&projects, project, found);
         if source.projects.iter().take(place).any(|earlier| earlier == project) {
@@ -191,6 +189,40 @@ fn check_gitlab(path: &str, source: &GitlabConfig, found: &mut Found) {
                 duration_text::format(source.overlap)
             ),
         );
+    }
+}
+
+fn check_groups(path: &str, source: &GitlabConfig, found: &mut Found) {
+    let groups = format!("{path}.groups");
+    for (place, group) in source.groups.iter().enumerate() {
+        if !is_group_path(group) {
+            found.add(groups.as_str(), "not the full path of a group, as in `group/subgroup`");
+            if group.contains("://") {
+                found.suggest("leave out the address of the server");
+            } else if group.contains('*') {
+                found.suggest("name the group itself; `include` and `exclude` choose among its projects");
+            }
+        }
+        if source.groups.iter().take(place).any(|earlier| earlier == group) {
+            found.add(groups.as_str(), format!("{group:?} is named twice"));
+        }
+    }
+    for (key, patterns) in [("include", &source.include), ("exclude", &source.exclude)] {
+        let key = format!("{path}.{key}");
+        if !patterns.is_empty() && source.groups.is_empty() {
+            found.add(key.as_str(), "chooses among the projects of groups, and no group is named");
+        }
+        for pattern in patterns {
+            check_pattern(&key, pattern, found);
+        }
+    }
+}
+
+/// Checks a pattern of project paths.
+fn check_pattern(path: &str, pattern: &str, found: &mut Found) {
+    let plain = pattern.strip_suffix("/*").unwrap_or(pattern);
+    if pattern != "*" && (plain.contains('*') || !is_group_path(plain)) {
+        found.add(path, format!("{pattern:?} is neither a project path, `group/*` nor `*`"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! File paths that the notes of a discussion are attached to.
+//! File paths that the notes of a discussion are attached to, and patterns of project paths.
 
 use std::collections::BTreeSet;
 
@@ -15,4 +15,13 @@ pub fn paths_of<'a>(notes: impl Iterator<Item = &'a NoteSource>) -> Vec<String> 
         .filter(|path| !path.trim().is_empty())
         .collect();
     paths.into_iter().take(MAX_PATHS).map(str::to_owned).collect()
+}
+
+/// Whether a pattern means a project: its whole path, everything below `group/*`, or `*`.
+pub fn is_project_meant(pattern: &str, path: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some("") => true,
+        Some(front) if front.ends_with('/') => path.starts_with(front),
+        Some(_) | None => pattern == path,
+    }
 }

@@ -19,6 +19,9 @@ pub struct RunOptions {
     pub full: bool,
     /// Process quarantined and backed-off entries now.
     pub retry_failed: bool,
+    /// Delete however much is gone upstream.
+    #[serde(default)]
+    pub allow_mass_delete: bool,
 }
 
 /// Everything that a running step is given.

@@ -31,6 +31,12 @@ pub struct ProjectRow {
     pub issues_off: bool,
     /// Merge requests are switched off.
     pub merge_requests_off: bool,
+    /// It is to be deleted in some days; until then it can be read and restored.
+    pub is_marked_for_deletion: bool,
+    /// Open issues, as the project counts them.
+    pub open_issues: Option<i64>,
+    /// Access level of the token's user: 10 guest, 20 reporter, …; 0 none. Not told in lists.
+    pub access_level: Option<i64>,
 }
 
 /// Reads a project.
@@ -44,17 +50,33 @@ pub fn project(raw: &RawValue) -> Result<ProjectRow, BadRow> {
         Some(level) => level == "disabled",
         None => row.flag(flag) == Some(false),
     };
+    let (id, path) = (row.need_number("id")?, row.need_text("path_with_namespace")?);
+    let is_marked_for_deletion = row.text("marked_for_deletion_on").is_some()
+        || row.text("marked_for_deletion_at").is_some()
+        || is_name_of_deletion(&path, id);
     Ok(ProjectRow {
+        is_marked_for_deletion,
+        open_issues: row.number("open_issues_count"),
+        access_level: row.object("permissions").map(|permissions| {
+            let level = |key| permissions.object(key).and_then(|access| access.number("access_level"));
+            level("project_access").max(level("group_access")).unwrap_or(0)
+        }),
         issues_off: off("issues_access_level", "issues_enabled"),
         merge_requests_off: off("merge_requests_access_level", "merge_requests_enabled"),
         project: Project {
-            gitlab_id: Some(row.need_number("id")?),
-            path: row.need_text("path_with_namespace")?,
+            gitlab_id: Some(id),
+            path,
             name: row.text("name"),
             web_url: row.text("web_url").map(|url| url.trim_end_matches('/').to_owned()),
             archived: row.flag("archived").unwrap_or(false),
         },
     })
+}
+
+/// Whether a project's path is what GitLab renames a project to that it is about to delete:
+/// `name-deleted-ID`, on newer servers `name-deletion_scheduled-ID`.
+fn is_name_of_deletion(path: &str, id: i64) -> bool {
+    ["deleted", "deletion_scheduled"].iter().any(|word| path.ends_with(&format!("-{word}-{id}")))
 }
 
 /// Reads a label.

@@ -6,6 +6,7 @@ pub static JOBS: &[(&str, &str)] = &[
     ("full-refresh", include_str!("../../jobs/full-refresh.toml")),
     ("embed", include_str!("../../jobs/embed.toml")),
     ("maintain", include_str!("../../jobs/maintain.toml")),
+    ("reconcile", include_str!("../../jobs/reconcile.toml")),
     ("repair", include_str!("../../jobs/repair.toml")),
     ("demo", include_str!("../../jobs/demo.toml")),
 ];

@@ -4,6 +4,7 @@
 use super::literal::is_tail;
 use super::wanted::Wanted;
 use crate::content::filter::Filter;
+use crate::content::paths::is_project_meant;
 use crate::error::{Error, Result};
 use crate::store::search::KnownProject;
 
@@ -25,11 +26,7 @@ impl Scope {
 
 /// Whether a pattern means a project: its whole path, or everything below `group/*`.
 pub fn matches(pattern: &str, path: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some("") => true,
-        Some(front) if front.ends_with('/') => path.starts_with(front),
-        Some(_) | None => pattern == path,
-    }
+    is_project_meant(pattern, path)
 }
 
 /// What names can mean.

@@ -8,6 +8,7 @@ pub mod ingest;
 pub mod integrity_check;
 pub mod metrics;
 pub mod optimize_fts;
+pub mod reconcile;
 pub mod regenerate_docs;
 pub mod repair;
 
@@ -23,6 +24,7 @@ pub static ALL: &[StepDef] = &[
     StepDef::of::<integrity_check::IntegrityCheck>(),
     StepDef::of::<repair::Repair>(),
     StepDef::of::<backup::Backup>(),
+    StepDef::of::<reconcile::Reconcile>(),
     StepDef::of::<metrics::Metrics>(),
 ];
 

@@ -1,12 +1,14 @@
 //! SQL of cursors and of streams that fail: where each stream of each project stands.
 
+use std::collections::BTreeMap;
+
 use rusqlite::OptionalExtension;
 use serde::Serialize;
 
 use super::{ReadTx, WriteTx};
-use crate::backoff::{self, QUEUE};
+use crate::backoff::{self, QUEUE, REFUSED};
 use crate::clock::Millis;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// Where a stream stands. Written in the transaction of the rows it speaks of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,6 +66,24 @@ pub fn set(tx: &WriteTx<'_>, project_id: i64, stream: &str, cursor: &Cursor) -> 
     Ok(())
 }
 
+/// Failures in a row after which a stream that may recover at any moment begins to wait:
+/// those before are the retries of one run.
+const PATIENCE: u32 = 3;
+
+/// When something that failed `failures` times in a row may be tried again; nothing: at once.
+///
+/// What is refused (switched off, no access, gone) is tried after an hour, then more and more
+/// rarely, once a day at least. What broke on the way is tried at once three times, then with
+/// the waits of the queues.
+pub fn next_try(error: &Error, failures: u32, now: Millis) -> Option<Millis> {
+    match error.kind() {
+        // A file: looking at it costs nobody anything.
+        ErrorKind::Io => None,
+        kind if !kind.is_transient() => Some(REFUSED.next_attempt_at(now, failures, backoff::random())),
+        _ => (failures > PATIENCE).then(|| QUEUE.next_attempt_at(now, failures, backoff::random())),
+    }
+}
+
 /// A stream that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StreamFailure {
@@ -114,7 +134,7 @@ pub fn record_stream_failure(
             stream,
             attempts,
             now,
-            QUEUE.next_attempt_at(now, failures, backoff::random()),
+            next_try(error, failures, now),
             error.kind().code(),
             error.full_message(),
         ))?;
@@ -141,16 +161,36 @@ pub fn stream_failures(tx: &ReadTx<'_>) -> Result<Vec<StreamFailure>> {
         "SELECT p.path, f.stream, f.attempt_count, f.last_attempt_at, f.next_attempt_at, f.error_kind, f.last_error
            FROM stream_failures f JOIN projects p ON p.id = f.project_id ORDER BY p.path, f.stream",
     )?;
-    let rows = statement.query_map([], |row| {
-        Ok(StreamFailure {
-            project_path: row.get(0)?,
-            stream: row.get(1)?,
-            attempt_count: row.get(2)?,
-            last_attempt_at: row.get(3)?,
-            next_attempt_at: row.get(4)?,
-            error_kind: row.get(5)?,
-            error: row.get(6)?,
-        })
-    })?;
+    let rows = statement.query_map([], stream_failure)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Returns the streams of a project that failed and are not to be tried yet, by name.
+///
+/// # Errors
+/// SQLite's.
+pub fn waiting_streams(
+    tx: &ReadTx<'_>,
+    project_id: i64,
+    now: Millis,
+) -> Result<BTreeMap<String, StreamFailure>> {
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT p.path, f.stream, f.attempt_count, f.last_attempt_at, f.next_attempt_at, f.error_kind, f.last_error
+           FROM stream_failures f JOIN projects p ON p.id = f.project_id
+          WHERE f.project_id = ?1 AND f.next_attempt_at > ?2",
+    )?;
+    let rows = statement.query_map((project_id, now), stream_failure)?;
+    rows.map(|row| row.map(|failure| (failure.stream.clone(), failure)).map_err(Error::from)).collect()
+}
+
+fn stream_failure(row: &rusqlite::Row<'_>) -> rusqlite::Result<StreamFailure> {
+    Ok(StreamFailure {
+        project_path: row.get(0)?,
+        stream: row.get(1)?,
+        attempt_count: row.get(2)?,
+        last_attempt_at: row.get(3)?,
+        next_attempt_at: row.get(4)?,
+        error_kind: row.get(5)?,
+        error: row.get(6)?,
+    })
 }

@@ -5,6 +5,7 @@
 
 mod discussions;
 mod items;
+mod names;
 mod raw;
 
 use rusqlite::{OptionalExtension, named_params};
@@ -17,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub use discussions::{ReplacedDiscussions, merge_discussions, replace_discussions};
 pub use items::{Change, Upserted, item_id, upsert_issue, upsert_merge_request};
+pub use names::mark_moved_to;
 pub use raw::save_raw;
 
 /// A stored project.
@@ -124,10 +126,17 @@ fn mark_project_dirty(tx: &WriteTx<'_>, project_id: i64, now: Millis) -> Result<
         let select = format!("SELECT '{source_type}', id, ?1 FROM {table} WHERE project_id = ?2");
         tx.sql().execute(&queues::mark_all_sql(&select), (now, project_id))?;
     }
+    // Issues that were moved here name the path too.
+    let select =
+        "SELECT 'issue', i.id, ?1 FROM projects own CROSS JOIN issues copy ON copy.project_id = own.id
+                    CROSS JOIN issues i ON i.moved_to_gitlab_id = copy.gitlab_id
+                    JOIN projects p ON p.id = i.project_id AND p.source_name = own.source_name
+                   WHERE own.id = ?2 AND i.moved_to_gitlab_id IS NOT NULL";
+    tx.sql().execute(&queues::mark_all_sql(select), (now, project_id))?;
     Ok(())
 }
 
-fn stored_project(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredProject> {
+pub(in crate::store) fn stored_project(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredProject> {
     Ok(StoredProject {
         id: row.get("id")?,
         source_name: row.get("source_name")?,
@@ -151,6 +160,36 @@ pub fn project(tx: &ReadTx<'_>, source_name: &str, path: &str) -> Result<Option<
         .optional()?)
 }
 
+/// Finds a project of a source by its id on the instance.
+///
+/// # Errors
+/// SQLite's.
+pub fn project_by_gitlab_id(
+    tx: &ReadTx<'_>,
+    source_name: &str,
+    gitlab_id: i64,
+) -> Result<Option<StoredProject>> {
+    Ok(tx
+        .sql()
+        .prepare_cached(
+            "SELECT id, source_name, gitlab_id, path, web_url FROM projects WHERE source_name = ?1 AND gitlab_id = ?2",
+        )?
+        .query_row((source_name, gitlab_id), stored_project)
+        .optional()?)
+}
+
+/// Returns all projects of a source, by their ids.
+///
+/// # Errors
+/// SQLite's.
+pub fn projects_of(tx: &ReadTx<'_>, source_name: &str) -> Result<Vec<StoredProject>> {
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT id, source_name, gitlab_id, path, web_url FROM projects WHERE source_name = ?1 ORDER BY id",
+    )?;
+    let rows = statement.query_map([source_name], stored_project)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
 /// Returns a project by its id.
 ///
 /// # Errors
@@ -163,11 +202,16 @@ pub fn project_by_id(tx: &ReadTx<'_>, id: i64) -> Result<StoredProject> {
         .ok_or_else(|| Error::new(ErrorKind::Internal, format!("project {id} is not stored")))
 }
 
-/// Stores the labels of a project; returns how many rows changed.
+/// Stores the labels of a project; returns how many rows changed. A label that is known by
+/// its GitLab id is renamed, and items that have it with it.
 ///
 /// # Errors
 /// SQLite's.
-pub fn upsert_labels(tx: &WriteTx<'_>, project_id: i64, labels: &[Label]) -> Result<usize> {
+pub fn upsert_labels(tx: &WriteTx<'_>, project_id: i64, labels: &[Label], now: Millis) -> Result<usize> {
+    if labels.is_empty() {
+        return Ok(0);
+    }
+    let renamed = names::rename_labels(tx, project_id, labels, now)?;
     let mut statement = tx.sql().prepare_cached(
         "INSERT INTO labels(project_id, gitlab_id, name, color, description) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT(project_id, name) DO UPDATE SET gitlab_id = coalesce(excluded.gitlab_id, gitlab_id),
@@ -175,7 +219,7 @@ pub fn upsert_labels(tx: &WriteTx<'_>, project_id: i64, labels: &[Label]) -> Res
          WHERE gitlab_id IS NOT coalesce(excluded.gitlab_id, gitlab_id) OR color IS NOT excluded.color
            OR description IS NOT excluded.description",
     )?;
-    let mut changed = 0;
+    let mut changed = renamed;
     for label in labels {
         changed += statement.execute((
             project_id,
@@ -188,11 +232,21 @@ pub fn upsert_labels(tx: &WriteTx<'_>, project_id: i64, labels: &[Label]) -> Res
     Ok(changed)
 }
 
-/// Stores the milestones of a project; returns how many rows changed.
+/// Stores the milestones of a project; returns how many rows changed. Items that show one by
+/// its old title are renamed with it.
 ///
 /// # Errors
 /// SQLite's.
-pub fn upsert_milestones(tx: &WriteTx<'_>, project_id: i64, milestones: &[Milestone]) -> Result<usize> {
+pub fn upsert_milestones(
+    tx: &WriteTx<'_>,
+    project_id: i64,
+    milestones: &[Milestone],
+    now: Millis,
+) -> Result<usize> {
+    if milestones.is_empty() {
+        return Ok(0);
+    }
+    names::rename_milestones(tx, project_id, milestones, now)?;
     let mut statement = tx.sql().prepare_cached(
         "INSERT INTO milestones(project_id, gitlab_id, iid, title, description, state, due_date, web_url)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)

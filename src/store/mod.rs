@@ -14,6 +14,7 @@ pub mod entities;
 #[expect(missing_docs, reason = "the fields are those of the table")]
 pub mod fixtures;
 pub mod fts;
+pub mod groups;
 pub mod integrity;
 pub mod knn;
 pub mod lock;
@@ -26,6 +27,7 @@ pub mod search;
 pub mod show;
 pub mod sources;
 pub mod status;
+pub mod tombstones;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

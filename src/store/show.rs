@@ -1,6 +1,6 @@
 //! SQL of `lore show`: a stored item with its threads.
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use super::ReadTx;
 use crate::clock::Millis;
@@ -128,6 +128,24 @@ fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Candidate> {
         title: row.get(3)?,
         confidential: row.get(4)?,
     })
+}
+
+/// Finds the copy of an issue that was moved, when it is stored.
+///
+/// # Errors
+/// Those of SQLite.
+pub fn moved_to(tx: &ReadTx<'_>, item_type: ItemType, item_id: i64) -> Result<Option<Candidate>> {
+    match item_type {
+        ItemType::MergeRequest => return Ok(None),
+        ItemType::Issue => {}
+    }
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT c.id, p.path, c.iid, c.title, c.confidential FROM issues i JOIN projects own ON own.id = i.project_id
+           CROSS JOIN projects p ON p.source_name = own.source_name
+           CROSS JOIN issues c ON c.project_id = p.id AND c.gitlab_id = i.moved_to_gitlab_id
+          WHERE i.id = ?1 AND i.moved_to_gitlab_id IS NOT NULL LIMIT 1",
+    )?;
+    Ok(statement.query_row([item_id], candidate).optional()?)
 }
 
 /// Reads an item.

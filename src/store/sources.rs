@@ -38,6 +38,10 @@ pub fn glance(tx: &ReadTx<'_>, entries: &[DirtyEntry]) -> Result<Vec<Option<Glan
             continue;
         }
         let (table, column) = names(item_type);
+        let moved = match item_type {
+            ItemType::Issue => "i.moved_to_gitlab_id",
+            ItemType::MergeRequest => "NULL",
+        };
         let mut threads: BTreeMap<usize, Vec<Hash>> = BTreeMap::new();
         let mut statement = tx.sql().prepare_cached(&format!(
             "SELECT j.key, d.content_hash FROM json_each(?1) j CROSS JOIN discussions d ON d.{column} = j.value"
@@ -47,7 +51,7 @@ pub fn glance(tx: &ReadTx<'_>, entries: &[DirtyEntry]) -> Result<Vec<Option<Glan
             threads.entry(key(row)?).or_default().push(row.get(1)?);
         }
         let mut statement = tx.sql().prepare_cached(&format!(
-            "SELECT j.key, i.project_id, i.content_hash, i.updated_at
+            "SELECT j.key, i.project_id, i.content_hash, i.updated_at, {moved}
                FROM json_each(?1) j CROSS JOIN {table} i ON i.id = j.value"
         ))?;
         let mut rows = statement.query([json_ids(&ids)])?;
@@ -56,7 +60,11 @@ pub fn glance(tx: &ReadTx<'_>, entries: &[DirtyEntry]) -> Result<Vec<Option<Glan
             let mut hashes = threads.remove(&key).unwrap_or_default();
             hashes.sort_unstable();
             let project = projects.get(tx, row.get(1)?)?;
-            let source_hash = source_hash(&project, bytes(row, 2)?, &hashes);
+            let moved_to = match row.get::<_, Option<i64>>(4)? {
+                Some(gitlab_id) => moved_to(tx, project.id, gitlab_id)?,
+                None => None,
+            };
+            let source_hash = source_hash(&project, bytes(row, 2)?, &hashes, moved_to.as_ref());
             glances[places[key]] = Some(Glance { source_hash, updated_at: Some(row.get(3)?) });
         }
     }
@@ -71,7 +79,7 @@ pub fn glance(tx: &ReadTx<'_>, entries: &[DirtyEntry]) -> Result<Vec<Option<Glan
             let mut rows = statement.query([json_ids(&ids)])?;
             while let Some(row) = rows.next()? {
                 let project = projects.get(tx, row.get(1)?)?;
-                let source_hash = source_hash(&project, bytes(row, 2)?, &[row.get(3)?]);
+                let source_hash = source_hash(&project, bytes(row, 2)?, &[row.get(3)?], None);
                 glances[places[key(row)?]] = Some(Glance { source_hash, updated_at: None });
             }
         }
@@ -79,7 +87,12 @@ pub fn glance(tx: &ReadTx<'_>, entries: &[DirtyEntry]) -> Result<Vec<Option<Glan
     Ok(glances)
 }
 
-fn source_hash(project: &ProjectSource, item_hash: &[u8], discussion_hashes: &[Hash]) -> Hash {
+fn source_hash(
+    project: &ProjectSource,
+    item_hash: &[u8],
+    discussion_hashes: &[Hash],
+    moved_to: Option<&ItemRef>,
+) -> Hash {
     let mut hasher = Hasher::new();
     hasher
         .number(Some(RENDER_VERSION))
@@ -89,6 +102,10 @@ fn source_hash(project: &ProjectSource, item_hash: &[u8], discussion_hashes: &[H
         .bytes(item_hash);
     for hash in discussion_hashes {
         hasher.bytes(hash);
+    }
+    // Where it was moved to shows once that is stored.
+    if let Some(ItemRef { project_path, item_type: _, iid }) = moved_to {
+        hasher.text(project_path).number(Some(*iid));
     }
     hasher.finish()
 }

@@ -232,14 +232,17 @@ fn a_hostile_archive_writes_nothing_at_all() {
 }
 
 #[test]
-fn one_source_that_fails_does_not_stop_the_others() {
+fn one_source_that_fails_fails_the_step_and_does_not_stop_the_others() {
     let mut world = World::of(&fixture("tree"));
     world.add("broken", Path::new("/nowhere/e.tar.gz"));
-    let report = world.ingest(None, false).unwrap();
-    assert_eq!(report.count("issues_new"), 3);
-    assert_eq!(report.count("sources_failed"), 1);
-    assert_eq!(report.failing, 1);
-    assert!(report.warnings.iter().any(|warning| warning.contains("\"broken\"")), "{:?}", report.warnings);
+    let error = world.ingest(None, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(
+        error.to_string().contains("1 of 2 sources") && error.to_string().contains("\"broken\""),
+        "{error}"
+    );
+    assert_eq!(error.details_value().unwrap()["counts"]["issues_new"], 3);
+    assert_eq!(world.number("SELECT count(*) FROM issues"), 3);
 }
 
 #[test]

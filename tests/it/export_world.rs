@@ -16,6 +16,7 @@ use lore::engine::progress::{Progress, ProgressMode};
 use lore::engine::step::{Step as _, StepReport};
 use lore::error::Result;
 use lore::steps::ingest::Ingest;
+use lore::steps::reconcile::Reconcile;
 use lore::store::{OpenOptions, Store};
 
 /// The world of one test.
@@ -66,11 +67,27 @@ impl World {
             runtime: self.runtime.handle().clone(),
             cancel: self.cancel.clone(),
             deadline: None,
-            options: RunOptions { full, retry_failed: false },
+            options: RunOptions { full, ..RunOptions::default() },
             progress: Progress::new("ingest", ProgressMode::Silent),
             shared: lore::engine::shared::Shared::default(),
         };
         Ingest { source: source.map(str::to_owned) }.run(&ctx)
+    }
+
+    /// Runs `reconcile`.
+    pub fn reconcile(&self, step: &Reconcile) -> Result<StepReport> {
+        let ctx = StepCtx {
+            store: &self.store,
+            config: &self.config,
+            vars: &|_| None,
+            runtime: self.runtime.handle().clone(),
+            cancel: self.cancel.clone(),
+            deadline: None,
+            options: RunOptions::default(),
+            progress: Progress::new("reconcile", ProgressMode::Silent),
+            shared: lore::engine::shared::Shared::default(),
+        };
+        step.run(&ctx)
     }
 
     /// Runs the step and returns its counts.

@@ -27,6 +27,8 @@ mod edge_cases;
 mod embed;
 /// The sample that is built in.
 mod export_demo;
+/// Exports that lack what an earlier one had.
+mod export_gone;
 /// The ingest step on export archives.
 mod export_ingest;
 /// Real and converted exports, when they are on this machine.
@@ -55,6 +57,8 @@ mod metrics;
 mod quality;
 /// `lore query` and `lore show` on the sample project.
 mod query;
+/// Groups and deletions from end to end.
+mod reconcile;
 /// `--resume` and `--skip-if-fresh`.
 mod resume;
 /// The table of smoke tests.

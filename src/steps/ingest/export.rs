@@ -6,7 +6,7 @@
 //! No raw payloads are kept: the archive itself is the source, and a reader that reads it
 //! differently raises [`READER_VERSION`](crate::export::READER_VERSION).
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::clock::Millis;
 use crate::config::ExportConfig;
@@ -15,9 +15,10 @@ use crate::engine::ctx::StepCtx;
 use crate::engine::step::StepReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::export::{BadLine, Entity, Export, Fingerprint, Item, Limits, Read, Stamp, Survey, demo};
+use crate::steps::reconcile::judge;
 use crate::store::cursors::{self, Cursor};
 use crate::store::entities::{self, Change};
-use crate::store::{ReadTx, WriteTx};
+use crate::store::{ReadTx, WriteTx, tombstones};
 
 /// Name of the cursor.
 const STREAM: &str = "archive";
@@ -27,6 +28,9 @@ const BATCH_ITEMS: usize = 200;
 
 /// Bytes of items, as the export holds them, in one transaction; one more item may exceed it.
 const BATCH_BYTES: u64 = 4 << 20;
+
+/// GitLab's access level of an owner, as whoever may export a project has.
+const OWNER: i64 = 50;
 
 /// Lines that cannot be used and are named one by one.
 const NAMED_BAD_LINES: usize = 10;
@@ -116,8 +120,8 @@ fn ingest_export(
     }
     let project_id = ctx.write(|tx| {
         let project_id = entities::upsert_project(tx, name, &project, ctx.now())?;
-        let labels = entities::upsert_labels(tx, project_id, &survey.labels)?;
-        let milestones = entities::upsert_milestones(tx, project_id, &survey.milestones)?;
+        let labels = entities::upsert_labels(tx, project_id, &survey.labels, ctx.now())?;
+        let milestones = entities::upsert_milestones(tx, project_id, &survey.milestones, ctx.now())?;
         Ok((project_id, labels, milestones))
     });
     let (project_id, labels, milestones) = project_id?;
@@ -136,7 +140,8 @@ fn ingest_export(
     }
     export.items(&survey, web_url, &limits, &ctx.cancel, &mut |read| writer.take(read))?;
     ensure_unchanged(export, stamp)?;
-    writer.finish(&fingerprint)?;
+    writer.ensure_usable(export)?;
+    writer.finish(&fingerprint, &survey.digest)?;
     ctx.progress.finish();
     Ok(())
 }
@@ -198,6 +203,8 @@ struct Writer<'a, 'c> {
     done: u64,
     total: u64,
     bad_lines: usize,
+    /// Items of which a later state was stored before.
+    went_back: usize,
 }
 
 impl<'a, 'c> Writer<'a, 'c> {
@@ -214,6 +221,7 @@ impl<'a, 'c> Writer<'a, 'c> {
             done: 0,
             total: survey.issues + survey.merge_requests,
             bad_lines: 0,
+            went_back: 0,
         }
     }
 
@@ -240,21 +248,49 @@ impl<'a, 'c> Writer<'a, 'c> {
         if self.batch.len() >= BATCH_ITEMS || self.batch_bytes >= BATCH_BYTES {
             let (ctx, project_id) = (self.ctx, self.project_id);
             let batch = self.next_batch();
-            let counts = ctx.write(|tx| batch.write(tx, project_id, ctx.now()))?;
-            self.add(&counts);
+            let written = ctx.write(|tx| batch.write(tx, project_id, ctx.now()))?;
+            self.add(&written);
         }
         Ok(())
     }
 
-    fn finish(mut self, fingerprint: &Fingerprint) -> Result<()> {
+    /// An export none of whose items can be used is not taken as read.
+    fn ensure_usable(&self, export: &Export) -> Result<()> {
+        if self.total == 0 || !self.seen.is_empty() {
+            return Ok(());
+        }
+        let shown = self.report.warnings.last().map(|text| format!("; the last: {text}")).unwrap_or_default();
+        Err(Error::new(
+            ErrorKind::Io,
+            format!("read export {}: none of its {} items can be used{shown}", export.origin(), self.total),
+        )
+        .hint(
+            "nothing was changed; export the project again, with a GitLab of another version if this repeats",
+        ))
+    }
+
+    fn finish(mut self, fingerprint: &Fingerprint, digest: &str) -> Result<()> {
         let (ctx, project_id) = (self.ctx, self.project_id);
         let batch = self.next_batch();
-        let counts = ctx.write(|tx| {
-            let counts = batch.write(tx, project_id, ctx.now())?;
+        let (written, missing) = ctx.write(|tx| {
+            let written = batch.write(tx, project_id, ctx.now())?;
+            let went_back = self.went_back + written.went_back;
+            let missing = if self.bad_lines == 0 && went_back == 0 {
+                Some(self.strike_missing(tx, digest)?)
+            } else {
+                None
+            };
             finish(tx, project_id, fingerprint, ctx.now())?;
-            Ok(counts)
+            Ok((written, missing))
         })?;
-        self.add(&counts);
+        self.add(&written);
+        self.report.add("items_missing", count(missing.unwrap_or_default()));
+        if self.went_back > 0 {
+            self.report.warn(format!(
+                "{} items of the export are older than what was stored: what it lacks is not taken as deleted",
+                self.went_back
+            ));
+        }
         if let Some(more) = self.bad_lines.checked_sub(NAMED_BAD_LINES).filter(|more| *more > 0) {
             self.report.warn(format!("{more} more lines cannot be used"));
         }
@@ -281,8 +317,27 @@ impl<'a, 'c> Writer<'a, 'c> {
         Batch { items, labels, milestones }
     }
 
-    fn add(&mut self, counts: &[(&'static str, usize)]) {
-        for (name, n) in counts {
+    /// Gives each stored item that a whole export lacks a strike; `reconcile` deletes those
+    /// that two exports lack. Returns how many there are.
+    fn strike_missing(&self, tx: &WriteTx<'_>, digest: &str) -> Result<usize> {
+        let (now, mut n_missing) = (self.ctx.now(), 0);
+        for item_type in ItemType::ALL {
+            let seen: BTreeSet<i64> =
+                self.seen.iter().filter(|(other, _)| *other == item_type).map(|(_, iid)| *iid).collect();
+            tombstones::forgive(tx, self.project_id, item_type, &seen)?;
+            let known = tombstones::known(tx, self.project_id, item_type)?;
+            // An export holds what is confidential too.
+            let verdict = judge(&known, &seen, Some(OWNER), self.ctx.options.allow_mass_delete);
+            let proof = format!("export {digest}");
+            tombstones::strike(tx, self.project_id, item_type, &verdict.suspects, &proof, now)?;
+            n_missing += verdict.suspects.len();
+        }
+        Ok(n_missing)
+    }
+
+    fn add(&mut self, written: &Written) {
+        self.went_back += written.went_back;
+        for (name, n) in &written.counts {
             self.report.add(name, count(*n));
         }
         self.ctx.progress.set("items", self.done, Some(self.total));
@@ -313,11 +368,18 @@ struct Batch {
     milestones: Vec<Milestone>,
 }
 
+/// What writing a batch came to.
+struct Written {
+    counts: Vec<(&'static str, usize)>,
+    went_back: usize,
+}
+
 impl Batch {
-    fn write(&self, tx: &WriteTx<'_>, project_id: i64, now: Millis) -> Result<Vec<(&'static str, usize)>> {
+    fn write(&self, tx: &WriteTx<'_>, project_id: i64, now: Millis) -> Result<Written> {
+        let mut went_back = 0;
         let mut counts = vec![
-            ("labels", entities::upsert_labels(tx, project_id, &self.labels)?),
-            ("milestones", entities::upsert_milestones(tx, project_id, &self.milestones)?),
+            ("labels", entities::upsert_labels(tx, project_id, &self.labels, now)?),
+            ("milestones", entities::upsert_milestones(tx, project_id, &self.milestones, now)?),
         ];
         for item in &self.items {
             let (item_type, stored) = match &item.entity {
@@ -329,6 +391,7 @@ impl Batch {
                     entities::upsert_merge_request(tx, project_id, merge_request, now)?,
                 ),
             };
+            went_back += usize::from(stored.went_back);
             counts.push((change_name(item_type, stored.change), 1));
             let replaced =
                 entities::replace_discussions(tx, project_id, item_type, stored.id, &item.discussions, now)?;
@@ -339,7 +402,7 @@ impl Batch {
                 ("notes", replaced.notes),
             ]);
         }
-        Ok(counts)
+        Ok(Written { counts, went_back })
     }
 }
 

@@ -53,10 +53,7 @@ impl Step for Ingest {
             report.add("sources_failed", 1);
             failures.push(error);
         }
-        if failures.len() == targets.len() {
-            return Err(all_failed(failures));
-        }
-        Ok(report)
+        if failures.is_empty() { Ok(report) } else { Err(failed(failures, targets.len(), &report)) }
     }
 }
 
@@ -118,7 +115,7 @@ pub(super) fn unknown_source(config: &Config, wanted: &str) -> Error {
 }
 
 /// Whether an error says something about one source, so that the others may go on.
-fn is_about_source(kind: ErrorKind) -> bool {
+pub(super) fn is_about_source(kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::Config
         | ErrorKind::TokenNotSet
@@ -149,9 +146,10 @@ fn is_about_source(kind: ErrorKind) -> bool {
     }
 }
 
-/// The step's error when no source could be read: the common kind, or that there are several.
-fn all_failed(mut failures: Vec<Error>) -> Error {
-    if failures.len() == 1
+/// The step's error when sources could not be read: the common kind, or that there are several.
+/// What the others brought is stored, and told in the details.
+fn failed(mut failures: Vec<Error>, n_sources: usize, report: &StepReport) -> Error {
+    if n_sources == 1
         && let Some(only) = failures.pop()
     {
         return only;
@@ -162,14 +160,23 @@ fn all_failed(mut failures: Vec<Error>) -> Error {
         _ => ErrorKind::RunFailed,
     };
     let messages: Vec<String> = failures.iter().map(Error::full_message).collect();
-    let mut error = Error::new(kind, format!("no source could be read: {}", messages.join("; ")));
+    let what = if failures.len() == n_sources {
+        "no source could be read".to_owned()
+    } else {
+        format!("{} of {n_sources} sources could not be read; the others were", failures.len())
+    };
+    let mut error = Error::new(kind, format!("{what}: {}", messages.join("; ")));
     for hint in failures.iter().flat_map(|failure| failure.hints()) {
         if !error.hints().contains(hint) {
             error = error.hint(hint.clone());
         }
     }
-    match failures.iter().filter_map(Error::retry_after).max() {
+    error = match failures.iter().filter_map(Error::retry_after).max() {
         Some(wait) => error.retry_after_ms(wait),
         None => error,
+    };
+    match serde_json::to_value(report) {
+        Ok(report) => error.details(report),
+        Err(_) => error,
     }
 }

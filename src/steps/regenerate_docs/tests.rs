@@ -53,7 +53,7 @@ impl World {
             runtime: self.runtime.handle().clone(),
             cancel: Cancel::new(),
             deadline: None,
-            options: RunOptions { full, retry_failed: false },
+            options: RunOptions { full, ..RunOptions::default() },
             progress: Progress::new("regenerate-docs", ProgressMode::Silent),
             shared: crate::engine::shared::Shared::default(),
         };

@@ -2,12 +2,13 @@
 
 use rusqlite::{OptionalExtension, named_params};
 
-use super::discussion_column;
+use super::{discussion_column, mark_moved_to};
 use crate::clock::Millis;
 use crate::content::hash::{Hash, Hasher};
 use crate::content::{Issue, ItemType, MergeRequest};
 use crate::error::{Error, Result};
 use crate::store::queues::{self, mark_dirty};
+use crate::store::tombstones;
 use crate::store::{ReadTx, WriteTx};
 
 /// What an upsert came to.
@@ -32,6 +33,8 @@ pub struct Upserted {
     pub change: Change,
     /// Whether its discussions may have changed and are to be fetched.
     pub discussions_stale: bool,
+    /// Whether a later state of it was stored before: the source is older than what is stored.
+    pub went_back: bool,
 }
 
 /// The part of an item that its discussions' documents show too.
@@ -75,7 +78,7 @@ fn compare(
 /// they show what changed. A touch alone reaches the document's time directly.
 fn mark_after_upsert(
     tx: &WriteTx<'_>,
-    item_type: ItemType,
+    (project_id, item_type, iid): (i64, ItemType, i64),
     upserted: Upserted,
     shown_differs: bool,
     updated_at: Millis,
@@ -92,6 +95,9 @@ fn mark_after_upsert(
             Ok(())
         }
         Change::New | Change::Changed => {
+            if upserted.change == Change::New {
+                tombstones::unbury(tx, project_id, item_type, iid)?;
+            }
             mark_dirty(tx, item_type.into(), upserted.id, now)?;
             if shown_differs {
                 let column = discussion_column(item_type);
@@ -103,7 +109,7 @@ fn mark_after_upsert(
     }
 }
 
-fn json_list(items: &[String]) -> Result<String> {
+pub(super) fn json_list(items: &[String]) -> Result<String> {
     serde_json::to_string(items).map_err(|error| Error::internal("encode a list").because(error))
 }
 
@@ -195,9 +201,14 @@ pub fn upsert_issue(tx: &WriteTx<'_>, project_id: i64, issue: &Issue, now: Milli
                 ":description": issue.description,
             })?;
     }
+    let went_back = stored.as_ref().is_some_and(|stored| stored.updated_at > issue.updated_at);
     let id = stored.map_or_else(|| tx.sql().last_insert_rowid(), |stored| stored.id);
-    let upserted = Upserted { id, change, discussions_stale };
-    mark_after_upsert(tx, ItemType::Issue, upserted, shown_differs, issue.updated_at, now)?;
+    let upserted = Upserted { id, change, discussions_stale, went_back };
+    let key = (project_id, ItemType::Issue, issue.iid);
+    mark_after_upsert(tx, key, upserted, shown_differs, issue.updated_at, now)?;
+    if change == Change::New {
+        mark_moved_to(tx, project_id, issue.gitlab_id, now)?;
+    }
     Ok(upserted)
 }
 
@@ -295,9 +306,11 @@ pub fn upsert_merge_request(
                 ":description": merge_request.description,
             })?;
     }
+    let went_back = stored.as_ref().is_some_and(|stored| stored.updated_at > merge_request.updated_at);
     let id = stored.map_or_else(|| tx.sql().last_insert_rowid(), |stored| stored.id);
-    let upserted = Upserted { id, change, discussions_stale };
-    mark_after_upsert(tx, ItemType::MergeRequest, upserted, shown_differs, merge_request.updated_at, now)?;
+    let upserted = Upserted { id, change, discussions_stale, went_back };
+    let key = (project_id, ItemType::MergeRequest, merge_request.iid);
+    mark_after_upsert(tx, key, upserted, shown_differs, merge_request.updated_at, now)?;
     Ok(upserted)
 }
 

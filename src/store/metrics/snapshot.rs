@@ -1,5 +1,7 @@
 //! Everything that the metrics show, read in one transaction.
 
+use std::collections::BTreeMap;
+
 use rusqlite::OptionalExtension;
 
 use super::{PersistedValue, persisted};
@@ -7,8 +9,10 @@ use crate::clock::Millis;
 use crate::error::Result;
 use crate::store::ReadTx;
 use crate::store::embeddings::{self, Coverage};
+use crate::store::groups;
 use crate::store::lock::{self, LockState};
 use crate::store::queues::{self, QueueDepth};
+use crate::store::tombstones::{self, Gone};
 
 /// One consistent look at the database.
 #[derive(Debug, Clone)]
@@ -23,7 +27,11 @@ pub struct Snapshot {
     pub coverage: Coverage,
     /// How each queue stands.
     pub queues: Vec<QueueDepth>,
-    /// Streams that keep failing, by source.
+    /// Items that are gone upstream, or may be.
+    pub gone: Gone,
+    /// Projects that are not as usual upstream, by source.
+    pub odd_projects: Vec<(String, i64)>,
+    /// Streams and groups that keep failing, by source.
     pub streams_failing: Vec<(String, i64)>,
     /// When a cursor of each source was last moved.
     pub sources_synced_at: Vec<(String, Millis)>,
@@ -80,10 +88,13 @@ pub fn snapshot(tx: &ReadTx<'_>, now: Millis) -> Result<Snapshot> {
         fts_rows: count(tx, "SELECT count(*) FROM documents_fts_docsize")?,
         coverage: embeddings::coverage(tx)?,
         queues: queues::depths(tx, now)?,
+        gone: tombstones::gone(tx)?,
+        odd_projects: odd_projects(tx)?,
         streams_failing: pairs(
             tx,
-            "SELECT p.source_name, count(*) FROM stream_failures f JOIN projects p ON p.id = f.project_id
-              GROUP BY p.source_name",
+            "SELECT source_name, count(*) FROM (
+               SELECT p.source_name FROM stream_failures f JOIN projects p ON p.id = f.project_id
+               UNION ALL SELECT source_name FROM group_failures) GROUP BY source_name",
         )?,
         sources_synced_at: pairs(
             tx,
@@ -95,6 +106,14 @@ pub fn snapshot(tx: &ReadTx<'_>, now: Millis) -> Result<Snapshot> {
         findings: pairs(tx, "SELECT check_name, count(*) FROM integrity_findings GROUP BY check_name")?,
         persisted: persisted(tx)?,
     })
+}
+
+fn odd_projects(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
+    let mut by_source = BTreeMap::new();
+    for project in groups::odd_projects(tx)? {
+        *by_source.entry(project.source).or_default() += 1;
+    }
+    Ok(by_source.into_iter().collect())
 }
 
 fn count(tx: &ReadTx<'_>, sql: &str) -> Result<i64> {

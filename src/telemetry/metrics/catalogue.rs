@@ -35,6 +35,9 @@ pub enum Metric {
     QueueOldest,
     StreamsFailing,
     SourceSynced,
+    ProjectsOdd,
+    ItemsMissing,
+    Tombstones,
     GraphPeriod,
     GraphRunning,
     GraphStart,
@@ -85,6 +88,9 @@ impl Metric {
         Self::QueueOldest,
         Self::StreamsFailing,
         Self::SourceSynced,
+        Self::ProjectsOdd,
+        Self::ItemsMissing,
+        Self::Tombstones,
         Self::GraphPeriod,
         Self::GraphRunning,
         Self::GraphStart,
@@ -135,6 +141,9 @@ impl Metric {
             Self::QueueOldest => "lore_queue_oldest_timestamp_seconds",
             Self::StreamsFailing => "lore_source_streams_failing",
             Self::SourceSynced => "lore_source_synced_timestamp_seconds",
+            Self::ProjectsOdd => "lore_source_projects_gone",
+            Self::ItemsMissing => "lore_items_missing",
+            Self::Tombstones => "lore_tombstones",
             Self::GraphPeriod => "lore_graph_schedule_period_seconds",
             Self::GraphRunning => "lore_graph_running",
             Self::GraphStart => "lore_graph_last_start_timestamp_seconds",
@@ -184,6 +193,8 @@ impl Metric {
             | Self::DatabaseWal
             | Self::DocumentsTruncated
             | Self::FtsRows
+            | Self::ItemsMissing
+            | Self::Tombstones
             | Self::EmbeddingChunks
             | Self::EmbeddingQuarantined
             | Self::LockHeld
@@ -198,7 +209,7 @@ impl Metric {
             | Self::QueueFailing
             | Self::QueueQuarantined
             | Self::QueueOldest => &["queue"],
-            Self::StreamsFailing | Self::SourceSynced => &["source"],
+            Self::StreamsFailing | Self::SourceSynced | Self::ProjectsOdd => &["source"],
             Self::GraphPeriod
             | Self::GraphRunning
             | Self::GraphStart
@@ -254,9 +265,16 @@ impl Metric {
             }
             Self::QueueOldest => "When the oldest entry of a queue was queued; 0 when the queue is empty.",
             Self::StreamsFailing => {
-                "Streams (issues or merge requests of a project) of a source that cannot be read."
+                "Streams (issues or merge requests of a project) and groups of a source that cannot be read."
             }
             Self::SourceSynced => "When a stream of a source was last brought up to date; 0 when never.",
+            Self::ProjectsOdd => {
+                "Projects of a source that are missing, marked for deletion or no longer listed by their group."
+            }
+            Self::ItemsMissing => "Items that were found missing upstream and are still stored.",
+            Self::Tombstones => {
+                "Items that were deleted because they are gone upstream, less those that came back."
+            }
             Self::GraphPeriod => {
                 "Longest time between two starts that the schedule of a job asks for; 0 when it has no schedule."
             }

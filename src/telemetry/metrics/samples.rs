@@ -195,6 +195,7 @@ fn sources(series: &mut Series, snapshot: &Snapshot, known: &Known) {
     for source in &known.sources {
         series.set(Metric::StreamsFailing, &[source], 0.0);
         series.set(Metric::SourceSynced, &[source], 0.0);
+        series.set(Metric::ProjectsOdd, &[source], 0.0);
     }
     for (source, synced_at) in &snapshot.sources_synced_at {
         series.set(Metric::StreamsFailing, &[source], 0.0);
@@ -203,6 +204,11 @@ fn sources(series: &mut Series, snapshot: &Snapshot, known: &Known) {
     for (source, n) in &snapshot.streams_failing {
         series.count(Metric::StreamsFailing, &[source], *n);
     }
+    for (source, n) in &snapshot.odd_projects {
+        series.count(Metric::ProjectsOdd, &[source], *n);
+    }
+    series.count(Metric::ItemsMissing, &[], snapshot.gone.missing);
+    series.count(Metric::Tombstones, &[], snapshot.gone.tombstones);
 }
 
 fn graphs(series: &mut Series, snapshot: &Snapshot, known: &Known) {

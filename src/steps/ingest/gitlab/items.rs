@@ -1,4 +1,5 @@
-//! The issue and merge request streams: pages from the cursor on, each one transaction.
+//! The issue and merge request streams: pages from the cursor on, each one transaction; and
+//! the sweep, which reads a stream from its beginning to learn what is still there.
 
 use std::collections::BTreeSet;
 
@@ -58,6 +59,8 @@ struct Standing {
     memo: Memo,
     /// Whether all pages so far came oldest first.
     in_order: bool,
+    /// In a sweep: the numbers that were seen. A sweep leaves the cursor alone.
+    swept: Option<BTreeSet<i64>>,
 }
 
 impl Standing {
@@ -71,13 +74,14 @@ impl Standing {
     }
 }
 
-/// Reads the issues or merge requests of a project from the cursor on.
+/// Reads the issues or merge requests of a project from the cursor on; returns how many rows
+/// there were.
 pub(super) fn read(
     source: &Source<'_>,
     ids: &ProjectIds,
     item_type: ItemType,
     report: &mut StepReport,
-) -> Result<()> {
+) -> Result<u64> {
     let ctx = source.ctx;
     let stream = stream_name(item_type);
     let stored = ctx.read(|tx| cursors::get(tx, ids.local, stream))?;
@@ -90,9 +94,65 @@ pub(super) fn read(
         at: stored.as_ref().and_then(|cursor| Some((cursor.updated_at?, cursor.tie_id.unwrap_or(0)))),
         memo: stored.and_then(|cursor| cursor.fingerprint).map(|text| Memo::parse(&text)).unwrap_or_default(),
         in_order: true,
+        swept: None,
     };
     let cursor_before = standing.at;
     let start = walk::start(standing.at.map(|(time, _)| time), source.config.overlap);
+    let (n_rows, server_now) = read_pages(source, ids, &mut standing, start, report)?;
+    if n_rows == 0 && had_items {
+        // Nothing was deleted: the last item always comes back, unless it may not be seen.
+        report.warn(format!(
+            "{}: the list of {stream} is empty although items were read before; the token may have lost access. Nothing was removed",
+            ids.path
+        ));
+    }
+    finish_stream(source, ids, &standing, cursor_before, server_now, report)?;
+    Ok(n_rows)
+}
+
+/// Reads a whole stream, stores what differs from what is stored, and returns the numbers of
+/// the items that are there. An item that is updated meanwhile moves to the end of the list and
+/// is still seen.
+pub(in crate::steps) fn sweep(
+    source: &Source<'_>,
+    ids: &ProjectIds,
+    item_type: ItemType,
+    report: &mut StepReport,
+) -> Result<BTreeSet<i64>> {
+    let mut standing =
+        Standing { item_type, at: None, memo: Memo::default(), in_order: true, swept: Some(BTreeSet::new()) };
+    read_pages(source, ids, &mut standing, None, report)?;
+    Ok(standing.swept.unwrap_or_default())
+}
+
+/// Stores one item that was asked for by its number.
+///
+/// # Errors
+/// Those of the database; a row that cannot be read is counted and shown.
+pub(in crate::steps) fn store_one(
+    source: &Source<'_>,
+    ids: &ProjectIds,
+    item_type: ItemType,
+    raw: Box<serde_json::value::RawValue>,
+    report: &mut StepReport,
+) -> Result<()> {
+    let mut standing =
+        Standing { item_type, at: None, memo: Memo::default(), in_order: true, swept: Some(BTreeSet::new()) };
+    let page = Page { rows: vec![raw], next: None, server_time: None, total: None };
+    store_page(source, ids, &mut standing, &page, &mut BTreeSet::new(), report).map(|_| ())
+}
+
+/// Reads the pages of a stream from `start` on. Returns how many rows there were, and the
+/// server's time at the beginning.
+fn read_pages(
+    source: &Source<'_>,
+    ids: &ProjectIds,
+    standing: &mut Standing,
+    start: Option<Millis>,
+    report: &mut StepReport,
+) -> Result<(u64, Option<Millis>)> {
+    let ctx = source.ctx;
+    let stream = stream_name(standing.item_type);
     let mut walk = Walk::new(start);
     let mut next = Some(window_url(source, ids, stream, start));
     let mut seen_pages = BTreeSet::new();
@@ -111,7 +171,7 @@ pub(super) fn read(
         server_now = server_now.or(page.server_time);
         total = total.or(page.total);
         n_rows += page.rows.len() as u64;
-        let (times, n_changed) = store_page(source, ids, &mut standing, &page, &mut last_page, report)?;
+        let (times, n_changed) = store_page(source, ids, standing, &page, &mut last_page, report)?;
         ctx.progress.set(stream, n_rows, total.map(|total| total.max(n_rows)));
         next = match walk.onward(page.next, &times, n_changed) {
             Onward::Window(start) => {
@@ -122,14 +182,7 @@ pub(super) fn read(
             Onward::End => None,
         };
     }
-    if n_rows == 0 && had_items {
-        // Nothing was deleted: the last item always comes back, unless it may not be seen.
-        report.warn(format!(
-            "{}: the list of {stream} is empty although items were read before; the token may have lost access. Nothing was removed",
-            ids.path
-        ));
-    }
-    finish_stream(source, ids, &standing, cursor_before, server_now, report)
+    Ok((n_rows, server_now))
 }
 
 fn window_url(source: &Source<'_>, ids: &ProjectIds, stream: &str, window: Option<Millis>) -> url::Url {
@@ -162,6 +215,9 @@ fn store_page(
             }
         }
     }
+    if let Some(swept) = &mut standing.swept {
+        swept.extend(rows.iter().map(|row| row.item.key().1).chain(bad.iter().map(|(iid, _)| *iid)));
+    }
     let times: Vec<Millis> = rows.iter().map(|row| row.item.key().2).collect();
     standing.in_order &= walk::is_ascending(&times);
     let keys: BTreeSet<(i64, Millis)> = rows.iter().map(|row| (row.item.key().0, row.item.key().2)).collect();
@@ -175,6 +231,7 @@ fn store_page(
     let now = source.ctx.now();
     let how = source.ctx.config.database.raw_payloads;
     let before = standing.at;
+    let is_sweep = standing.swept.is_some();
     standing.at = moved.or(standing.at);
     let stored = source.ctx.write(|tx| {
         let mut tally = Tally::default();
@@ -193,10 +250,10 @@ fn store_page(
                     now,
                 )?;
             }
-            if upserted.discussions_stale || source.ctx.options.full {
+            if upserted.discussions_stale || (source.ctx.options.full && !is_sweep) {
                 queues::queue_discussions(tx, ids.local, standing.item_type, iid, now)?;
                 tally.queued += 1;
-            } else if !standing.memo.has_settled(updated_at) {
+            } else if !is_sweep && !standing.memo.has_settled(updated_at) {
                 // It was read within the minute in which a new note does not show.
                 queues::queue_discussions_again(tx, ids.local, standing.item_type, iid, now)?;
                 tally.queued += 1;
@@ -206,7 +263,7 @@ fn store_page(
             // Kept for a reader that understands it one day.
             entities::save_raw(tx, ids.local, standing.item_type.as_str(), &iid.to_string(), raw, how, now)?;
         }
-        if moved.is_some() && standing.in_order {
+        if moved.is_some() && standing.in_order && !is_sweep {
             cursors::set(
                 tx,
                 ids.local,

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+mod changes;
+mod groups;
+
 use super::*;
 use crate::config::Config;
 use crate::engine::cancel::{Cancel, StopReason};
@@ -64,7 +67,7 @@ impl World {
         (world, project)
     }
 
-    fn step(&self, run: impl FnOnce(&StepCtx<'_>) -> Result<StepReport>) -> Result<StepReport> {
+    pub fn step(&self, run: impl FnOnce(&StepCtx<'_>) -> Result<StepReport>) -> Result<StepReport> {
         run(&StepCtx {
             store: &self.store,
             config: &self.config,
@@ -460,6 +463,7 @@ fn bugs_21_22_23_25_a_refused_stream_stops_nothing_else() {
     world.server.edit(|model| {
         model.project(project).denied.clear();
     });
+    let world = World { options: RunOptions { retry_failed: true, ..RunOptions::default() }, ..world };
     assert_eq!(world.ingest().failing, 0);
     assert_eq!(world.number("SELECT count(*) FROM stream_failures"), 0);
     assert_eq!(world.number("SELECT count(*) FROM merge_requests"), 1);
