@@ -166,7 +166,7 @@ fn api_23_24_52_75_what_is_gone_or_hidden_is_kept_until_that_is_certain() {
     world.server.edit(|model| {
         model.delete_item(project, Kind::Issue, 2);
         model.edit_item(project, Kind::Issue, 4, |row| {
-            row["author"] = json!({"id": 1, "username": "ghost", "name": "Ghost User"})
+            row["author"] = json!({"id": 1, "username": "ghost", "name": "Ghost User"});
         });
         model.advance(3_600_000);
     });
@@ -315,7 +315,7 @@ fn api_63_64_texts_of_a_megabyte_and_of_any_character_are_stored_whole() {
         model.add_note(project, Kind::Issue, 1, "bo", "a\u{0}b");
     });
     world.sync();
-    assert_eq!(world.column("SELECT description FROM issues"), [long.clone()]);
+    assert_eq!(world.column("SELECT description FROM issues"), std::slice::from_ref(&long));
     assert_eq!(world.column("SELECT body FROM notes ORDER BY length(body) DESC"), [long, "ab".to_owned()]);
 }
 

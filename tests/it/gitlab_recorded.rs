@@ -76,14 +76,15 @@ fn keys(row: &Value) -> BTreeSet<String> {
 
 /// What the model can express of a recorded request.
 fn can_express(exchange: &Exchange) -> bool {
-    match exchange.segments().as_slice() {
-        ["version" | "user"] | ["projects", _] => true,
-        ["projects", _, "issues" | "merge_requests" | "labels" | "milestones"] => true,
-        ["projects", _, "issues" | "merge_requests", _] => true,
-        ["projects", _, "issues" | "merge_requests", _, "notes" | "discussions"] => true,
-        ["projects", _, "issues" | "merge_requests", _, "notes", _] => true,
-        _ => false,
-    }
+    matches!(
+        exchange.segments().as_slice(),
+        ["version" | "user"]
+            | ["projects", _]
+            | ["projects", _, "issues" | "merge_requests" | "labels" | "milestones"]
+            | ["projects", _, "issues" | "merge_requests", _]
+            | ["projects", _, "issues" | "merge_requests", _, "notes" | "discussions"]
+            | ["projects", _, "issues" | "merge_requests", _, "notes", _]
+    )
 }
 
 /// Gives the model what GitLab had when it was asked: the rows of the answer, and as many

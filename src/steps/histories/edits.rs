@@ -25,7 +25,7 @@ pub(super) enum Edit {
     InternalNote(At),
     SystemNote(At),
     Reply(At, u8),
-    EditNote(At, u8),
+    ChangeNote(At, u8),
     DeleteNote(At, u8, u8),
     Resolve(At, u8, bool),
     /// Moves an issue to the other project.
@@ -132,7 +132,7 @@ pub(super) fn apply(model: &mut Model, edit: &Edit, n: usize) {
                 model.reply(project, kind, iid, &id, "cy", &format!("note {n}."));
             }
         }
-        Edit::EditNote(at, which) => {
+        Edit::ChangeNote(at, which) => {
             if let Some((project, kind, iid, id)) = thread(model, *at, *which) {
                 model.edit_note(project, kind, iid, &id, &format!("note {n}."));
             }
@@ -169,7 +169,7 @@ pub(super) fn apply(model: &mut Model, edit: &Edit, n: usize) {
             }
         }
         Edit::RenameProject(project) => {
-            model.rename_project(project_of(*project), &format!("group/renamed-{n}"))
+            model.rename_project(project_of(*project), &format!("group/renamed-{n}"));
         }
         Edit::Feature(project, is_issue, on) => {
             let kind = if *is_issue { Kind::Issue } else { Kind::MergeRequest };
