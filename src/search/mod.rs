@@ -56,7 +56,7 @@ pub const MAX_LIMIT: usize = 100;
 pub const DISCUSSION_FACTOR: f64 = 0.5;
 
 /// How far the first results move the vector of a long question, unless told otherwise.
-pub const FEEDBACK: f64 = 0.6;
+pub const FEEDBACK: f64 = 1.0;
 
 /// How documents are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -188,6 +188,9 @@ impl Run<'_> {
             report.warn(format!("the time budget is used up; {left} documents are left for the next run"));
         }
         ctx.progress.finish();
+        if report.count("chunks") > 0 {
+            end_of_failures(ctx, embedder)?;
+        }
         Ok(())
     }
 
