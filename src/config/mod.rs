@@ -230,8 +230,7 @@ pub struct QueryConfig {
     /// How the lists by words and by meaning become one: `minmax` (scores spread over 0 to 1),
     /// `share` (scores as shares of the best) or `rrf` (reciprocal ranks). Default `minmax`.
     pub fusion: FusionMethod,
-    /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. It moves with
-    /// how much of the question the words reach. Default 0.5.
+    /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.5.
     pub lexical_weight: f64,
     /// For `rrf`: the larger, the more the ranks further down count. Default 60.
     pub rrf_k: f64,

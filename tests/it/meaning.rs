@@ -206,7 +206,7 @@ fn a3_07_a_semantic_search_works_with_every_filter() {
         ["--label", label.as_str()],
         ["--author", author.as_str()],
         ["--path", path.as_str()],
-        ["--project", "acme/photon"],
+        ["--project", "sample/photon"],
         ["--type", "mr"],
         ["--state", "closed"],
         ["--after", "2000-01-01"],

@@ -49,7 +49,7 @@ fn answers_are_as_good_as_they_were_and_nonsense_is_recognisable() {
     }
     let [lexical, semantic, hybrid] = all[..] else { panic!("{all:?}") };
     assert!(hybrid[0] > lexical[0].max(semantic[0]), "{all:?}");
-    assert!(hybrid[1] >= lexical[1].max(semantic[1]), "{all:?}");
+    assert!(hybrid[1] > lexical[1].max(semantic[1]) - 1e-9, "{all:?}");
     // Coefficients that are wrong are noticed.
     for broken in
         [Settings { lexical_weight: 1.0, ..settings }, Settings { lexical_weight: 0.85, ..settings }]

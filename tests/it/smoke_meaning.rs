@@ -76,10 +76,11 @@ fn stats_check_repair_clears_orphaned_and_stale_vectors_with_true_counts() {
     let server = FakeEmbedder::new(Faults::default());
     let bench = bench(&server);
     bench.lore(["embed", "--quiet"]).ok();
+    let orphans = number(&bench.database(), "SELECT count(*) FROM chunks WHERE document_id IN (4, 5)");
+    assert!(orphans > 1);
     execute(
         &bench.database(),
-        "PRAGMA foreign_keys = OFF;
-         INSERT INTO chunk_vectors(chunk_id, vector) VALUES (900001, zeroblob(128)), (900002, zeroblob(128));
+        "DELETE FROM chunked_documents WHERE document_id IN (4, 5);
          UPDATE chunked_documents SET content_hash = 'another', is_stale = 0 WHERE document_id IN (1, 2, 3);",
     );
     bench.lore(["stats", "--check"]).fails(22);

