@@ -248,7 +248,7 @@ pub struct QueryConfig {
     /// How the lists by words and by meaning become one: `minmax` (scores spread over 0 to 1),
     /// `share` (scores as shares of the best) or `rrf` (reciprocal ranks). Default `minmax`.
     pub fusion: FusionMethod,
-    /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.6.
+    /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.5.
     pub lexical_weight: f64,
     /// For `rrf`: the larger, the more the ranks further down count. Default 60.
     pub rrf_k: f64,
@@ -266,7 +266,7 @@ impl Default for QueryConfig {
             terms_weight: 1.0,
             candidates: 200,
             fusion: FusionMethod::Minmax,
-            lexical_weight: 0.6,
+            lexical_weight: 0.5,
             rrf_k: 60.0,
             include_confidential: false,
         }

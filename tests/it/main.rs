@@ -49,6 +49,8 @@ mod gitlab_model_more;
 mod gitlab_recorded;
 /// Surroundings that do not help.
 mod hostile;
+/// The index changes hands while questions are asked.
+mod identities;
 /// The container image.
 mod image;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
@@ -67,6 +69,8 @@ mod reconcile;
 mod resume;
 /// The table of smoke tests.
 mod smoke;
+/// The rows about embeddings of that table.
+mod smoke_meaning;
 /// What the tests share.
 mod support;
 /// A GitLab server and the binary: sync, its failures and exit codes.
