@@ -7,6 +7,8 @@ pub static JOBS: &[(&str, &str)] = &[
     ("embed", include_str!("../../jobs/embed.toml")),
     ("maintain", include_str!("../../jobs/maintain.toml")),
     ("repair", include_str!("../../jobs/repair.toml")),
+    ("rebuild", include_str!("../../jobs/rebuild.toml")),
+    ("links", include_str!("../../jobs/links.toml")),
     ("demo", include_str!("../../jobs/demo.toml")),
 ];
 

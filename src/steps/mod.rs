@@ -4,10 +4,13 @@ pub mod backup;
 mod connect;
 pub mod embed;
 pub mod fetch_discussions;
+pub mod fetch_links;
 pub mod ingest;
 pub mod integrity_check;
 pub mod metrics;
 pub mod optimize_fts;
+pub mod prune;
+pub mod rebuild;
 pub mod regenerate_docs;
 pub mod repair;
 
@@ -17,12 +20,15 @@ use crate::engine::step::StepDef;
 pub static ALL: &[StepDef] = &[
     StepDef::of::<ingest::Ingest>(),
     StepDef::of::<fetch_discussions::FetchDiscussions>(),
+    StepDef::of::<fetch_links::FetchLinks>(),
+    StepDef::of::<rebuild::Rebuild>(),
     StepDef::of::<regenerate_docs::RegenerateDocs>(),
     StepDef::of::<embed::Embed>(),
     StepDef::of::<optimize_fts::OptimizeFts>(),
     StepDef::of::<integrity_check::IntegrityCheck>(),
     StepDef::of::<repair::Repair>(),
     StepDef::of::<backup::Backup>(),
+    StepDef::of::<prune::Prune>(),
     StepDef::of::<metrics::Metrics>(),
 ];
 

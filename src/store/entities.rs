@@ -6,6 +6,7 @@
 mod discussions;
 mod items;
 mod raw;
+mod rebuild;
 
 use rusqlite::{OptionalExtension, named_params};
 
@@ -17,7 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 pub use discussions::{ReplacedDiscussions, merge_discussions, replace_discussions};
 pub use items::{Change, Upserted, item_id, upsert_issue, upsert_merge_request};
-pub use raw::save_raw;
+pub use raw::{Payload, forget_discussions, payload_sizes, payloads, prune_oldest, prune_orphans, save_raw};
+pub use rebuild::{Rebuilt, notes_count, rebuild};
 
 /// A stored project.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,6 +16,7 @@ pub mod fixtures;
 pub mod fts;
 pub mod integrity;
 pub mod knn;
+pub mod links;
 pub mod lock;
 pub mod metrics;
 pub mod open;

@@ -9,8 +9,11 @@ use crate::clock;
 use crate::error::{Error, ErrorKind, Result, io_error};
 
 /// The migrations in order; the number of a file is the version it leads to.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../../migrations/0001_init.sql"), include_str!("../../migrations/0002_embeddings.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_init.sql"),
+    include_str!("../../migrations/0002_embeddings.sql"),
+    include_str!("../../migrations/0003_related.sql"),
+];
 
 /// Version of the schema that this binary reads and writes (`PRAGMA user_version`).
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;

@@ -35,6 +35,8 @@ mod export_real;
 mod export_world;
 /// Seeds of the fuzz targets.
 mod fuzz_seeds;
+/// Numbers of requests, certificates, proxies.
+mod gentle;
 /// The GitLab server of our own does what GitLab does.
 mod gitlab_model;
 /// More of it: groups, permissions, moves, limits, keyset paging.
@@ -47,6 +49,8 @@ mod hostile;
 mod image;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
+/// Kept answers, links and history, and how they are pruned.
+mod kept;
 /// Answers by meaning, and without it.
 mod meaning;
 /// `lore metrics` and what real servers make of it.

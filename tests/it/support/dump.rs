@@ -23,6 +23,7 @@ const VOLATILE: &[(&str, &[&str])] = &[
     ("discussions", &["id"]),
     ("notes", &["id"]),
     ("cursors", &["saved_at"]),
+    ("link_looks", &["next_attempt_at"]),
     ("dirty_sources", &["queued_at", "generation"]),
     ("pending_discussion_fetches", &["queued_at", "generation"]),
     ("documents", &["id"]),
