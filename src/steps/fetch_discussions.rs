@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
-use super::connect::connect;
+use super::ingest::connect::connect;
 use super::ingest::gitlab::{add_stats, bad_row, is_isolated};
 use super::ingest::unknown_source;
 use crate::config::{GitlabConfig, SourceConfig};

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::connect::connect;
 use super::fetch_discussions::is_outage;
+use super::ingest::connect::connect;
 use super::ingest::gitlab::{add_stats, is_isolated};
 use super::ingest::unknown_source;
 use crate::config::{GitlabConfig, SourceConfig};

@@ -1,7 +1,6 @@
 //! The step kinds. Each is one file and one line of [`ALL`].
 
 pub mod backup;
-mod connect;
 pub mod embed;
 pub mod fetch_discussions;
 pub mod fetch_links;

@@ -47,7 +47,7 @@ pub fn to_look_at(
 ) -> Result<Vec<LinkEntry>> {
     let part = |item_type: ItemType, table: &str| {
         format!(
-            "SELECT i.project_id, '{item_type}' AS item_type, i.iid, i.updated_at, coalesce(l.attempt_count, 0) AS attempts
+            "SELECT i.project_id, '{item_type}', i.iid, i.updated_at, coalesce(l.attempt_count, 0)
                FROM {table} i JOIN projects p ON p.id = i.project_id
                LEFT JOIN link_looks l ON l.project_id = i.project_id AND l.item_type = '{item_type}' AND l.item_iid = i.iid
               WHERE p.source_name = ?1 AND (?2 OR l.seen_updated_at IS NULL OR l.seen_updated_at < i.updated_at)
@@ -56,7 +56,7 @@ pub fn to_look_at(
         )
     };
     let sql = format!(
-        "{} UNION ALL {} ORDER BY attempts, updated_at DESC, project_id, item_type, iid LIMIT ?4",
+        "{} UNION ALL {} ORDER BY 5, 4 DESC, 1, 2, 3 LIMIT ?4",
         part(ItemType::Issue, "issues"),
         part(ItemType::MergeRequest, "merge_requests")
     );

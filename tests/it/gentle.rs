@@ -43,7 +43,8 @@ fn fill(model: &mut Model, issues: i64, requests: i64) {
         for number in 1..=n {
             let iid = model.add_item(project, kind, &format!("{kind:?} {number}"));
             model.add_note(project, kind, iid, "bo", "a note");
-            model.advance(1000);
+            // Far enough apart for the overlap of a run to be one page.
+            model.advance(10_000);
         }
     }
     model.advance(3_600_000);

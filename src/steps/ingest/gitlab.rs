@@ -7,6 +7,7 @@
 
 mod items;
 
+use super::connect::connect;
 use crate::config::GitlabConfig;
 use crate::content::ItemType;
 use crate::engine::ctx::StepCtx;
@@ -14,7 +15,6 @@ use crate::engine::step::StepReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gitlab::wire::{self, BadRow, ProjectRow};
 use crate::gitlab::{Client, RequestError};
-use crate::steps::connect::connect;
 use crate::store::metrics::{self, Service};
 use crate::store::{cursors, entities};
 

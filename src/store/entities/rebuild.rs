@@ -8,6 +8,7 @@ use super::{StoredProject, item_id, merge_discussions, upsert_issue, upsert_merg
 use crate::clock::Millis;
 use crate::content::{Discussion, Issue, ItemType, MergeRequest};
 use crate::error::Result;
+use crate::store::queues::mark_all_sql;
 use crate::store::{ReadTx, WriteTx};
 
 /// What was parsed again.
@@ -77,6 +78,8 @@ pub fn rebuild(tx: &WriteTx<'_>, project: &StoredProject, entity: &Rebuilt, now:
         tx.sql()
             .prepare_cached("UPDATE documents SET source_hash = x'' WHERE item_type = ?1 AND item_id = ?2")?
             .execute((item_type.as_str(), item))?;
+        let select = "SELECT source_type, source_id, ?3 FROM documents WHERE item_type = ?1 AND item_id = ?2";
+        tx.sql().prepare_cached(&mark_all_sql(select))?.execute((item_type.as_str(), item, now))?;
         tx.sql().execute_batch("RELEASE rebuild")?;
     } else {
         tx.sql().execute_batch("ROLLBACK TO rebuild; RELEASE rebuild")?;
