@@ -6,7 +6,6 @@ pub mod document;
 pub mod entities;
 pub mod filter;
 pub mod hash;
-pub mod links;
 pub mod paths;
 pub mod prose;
 pub mod refs;

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::address::Address;
-use crate::content::links::{Link, LinkKind};
+use crate::content::refs::{RefKind, Reference};
 use crate::content::{ItemRef, ItemType};
 
 /// A list of related items that GitLab has for every item of a kind.
@@ -41,12 +41,12 @@ impl Stream {
     }
 
     /// The kinds of relations that it tells.
-    pub const fn kinds(self) -> &'static [LinkKind] {
+    pub const fn kinds(self) -> &'static [RefKind] {
         match self {
-            Self::Links => &[LinkKind::RelatesTo, LinkKind::Blocks, LinkKind::IsBlockedBy],
-            Self::ClosedBy => &[LinkKind::ClosedBy],
-            Self::Related => &[LinkKind::Related],
-            Self::Closes => &[LinkKind::Closes],
+            Self::Links => &[RefKind::RelatesTo, RefKind::Blocks, RefKind::IsBlockedBy],
+            Self::ClosedBy => &[RefKind::ClosedBy],
+            Self::Related => &[RefKind::Related],
+            Self::Closes => &[RefKind::Closes],
         }
     }
 
@@ -73,25 +73,25 @@ struct References {
 
 /// Reads a row. Nothing for one that names no item of GitLab's: issues of external trackers
 /// come with a title and an id alone, and links of unknown types may mean anything.
-pub fn link(stream: Stream, raw: &RawValue, address: &Address) -> Option<Link> {
+pub fn link(stream: Stream, raw: &RawValue, address: &Address) -> Option<Reference> {
     let row: Row = serde_json::from_str(raw.get()).ok()?;
     let item_type = stream.target();
     let iid = row.iid.filter(|iid| *iid > 0)?;
     let kind = match (stream, row.link_type.as_deref()) {
-        (Stream::Links, None | Some("relates_to")) => LinkKind::RelatesTo,
-        (Stream::Links, Some("blocks")) => LinkKind::Blocks,
-        (Stream::Links, Some("is_blocked_by")) => LinkKind::IsBlockedBy,
+        (Stream::Links, None | Some("relates_to")) => RefKind::RelatesTo,
+        (Stream::Links, Some("blocks")) => RefKind::Blocks,
+        (Stream::Links, Some("is_blocked_by")) => RefKind::IsBlockedBy,
         (Stream::Links, Some(_)) => return None,
-        (Stream::ClosedBy, _) => LinkKind::ClosedBy,
-        (Stream::Related, _) => LinkKind::Related,
-        (Stream::Closes, _) => LinkKind::Closes,
+        (Stream::ClosedBy, _) => RefKind::ClosedBy,
+        (Stream::Related, _) => RefKind::Related,
+        (Stream::Closes, _) => RefKind::Closes,
     };
     let told = row.references.and_then(|references| references.full);
     let project_path = told
         .and_then(|full| full.strip_suffix(&format!("{}{iid}", item_type.sigil())).map(str::to_owned))
         .or_else(|| project_of(&row.web_url?, address))
         .filter(|path| path.contains('/'))?;
-    Some(Link { kind, target: ItemRef { project_path, item_type, iid } })
+    Some(Reference { kind, target: ItemRef { project_path, item_type, iid } })
 }
 
 /// The project's path in the address of an item's page, for servers before 12.7, which tell

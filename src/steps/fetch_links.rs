@@ -12,7 +12,7 @@ use super::ingest::gitlab::{add_stats, is_isolated};
 use super::ingest::unknown_source;
 use crate::config::{GitlabConfig, SourceConfig};
 use crate::content::ItemType;
-use crate::content::links::{Link, LinkKind};
+use crate::content::refs::{RefKind, Reference};
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
 use crate::error::{Error, ErrorKind, Result};
@@ -122,7 +122,7 @@ impl Step for FetchLinks {
 }
 
 /// What one list of one item came to.
-type Answer = Result<BTreeSet<Link>, RequestError>;
+type Answer = Result<BTreeSet<Reference>, RequestError>;
 
 /// What looking at one item brought.
 struct Looked {
@@ -211,8 +211,8 @@ impl Walk<'_> {
     /// Stores what was found, or records why nothing was.
     fn settle(&mut self, Looked { entry, answers }: Looked, report: &mut StepReport) -> Result<()> {
         let ctx = self.ctx;
-        let mut kinds: Vec<LinkKind> = Vec::new();
-        let mut found: BTreeSet<Link> = BTreeSet::new();
+        let mut kinds: Vec<RefKind> = Vec::new();
+        let mut found: BTreeSet<Reference> = BTreeSet::new();
         let mut failure = None;
         let mut n_missing = 0;
         for (stream, answer) in answers {

@@ -11,7 +11,7 @@ use rusqlite::OptionalExtension;
 use super::{ReadTx, WriteTx};
 use crate::backoff::{self, QUEUE};
 use crate::clock::Millis;
-use crate::content::links::{Link, LinkKind};
+use crate::content::refs::{RefKind, Reference};
 use crate::content::{ItemRef, ItemType};
 use crate::error::{Error, Result};
 
@@ -90,12 +90,12 @@ fn item_type(text: &str) -> Result<ItemType> {
 pub fn replace(
     tx: &WriteTx<'_>,
     entry: &LinkEntry,
-    kinds: &[LinkKind],
-    links: &BTreeSet<Link>,
+    kinds: &[RefKind],
+    links: &BTreeSet<Reference>,
 ) -> Result<bool> {
     let LinkEntry { project_id, item_type, iid, updated_at, .. } = *entry;
     let stored = stored(tx, project_id, item_type, iid)?;
-    let wanted: BTreeSet<&Link> = links
+    let wanted: BTreeSet<&Reference> = links
         .iter()
         .filter(|link| kinds.contains(&link.kind))
         .chain(stored.iter().filter(|link| !kinds.contains(&link.kind)))
@@ -111,7 +111,7 @@ pub fn replace(
             "INSERT INTO item_links(project_id, item_type, item_iid, kind, target_type, target_path, target_iid)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )?;
-        for Link { kind, target } in wanted {
+        for Reference { kind, target } in wanted {
             insert.execute((
                 project_id,
                 item_type.as_str(),
@@ -136,7 +136,7 @@ pub fn replace(
     Ok(changed)
 }
 
-fn stored(tx: &ReadTx<'_>, project_id: i64, own: ItemType, iid: i64) -> Result<BTreeSet<Link>> {
+fn stored(tx: &ReadTx<'_>, project_id: i64, own: ItemType, iid: i64) -> Result<BTreeSet<Reference>> {
     let mut statement = tx.sql().prepare_cached(
         "SELECT kind, target_type, target_path, target_iid FROM item_links
           WHERE project_id = ?1 AND item_type = ?2 AND item_iid = ?3",
@@ -145,7 +145,7 @@ fn stored(tx: &ReadTx<'_>, project_id: i64, own: ItemType, iid: i64) -> Result<B
     let mut links = BTreeSet::new();
     while let Some(row) = rows.next()? {
         let kind: String = row.get(0)?;
-        let kind = LinkKind::ALL
+        let kind = RefKind::ALL
             .into_iter()
             .find(|known| known.as_str() == kind)
             .ok_or_else(|| Error::internal(format!("unknown kind of link {kind:?}")))?;
@@ -154,7 +154,7 @@ fn stored(tx: &ReadTx<'_>, project_id: i64, own: ItemType, iid: i64) -> Result<B
             project_path: row.get(2)?,
             iid: row.get(3)?,
         };
-        links.insert(Link { kind, target });
+        links.insert(Reference { kind, target });
     }
     Ok(links)
 }
