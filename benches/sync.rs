@@ -6,7 +6,6 @@
 #![expect(clippy::print_stdout, reason = "it reports to whoever runs it")]
 #![expect(
     clippy::expect_used,
-    clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "a benchmark that cannot run has nothing to report"
 )]
@@ -17,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-#[expect(dead_code, reason = "shared with the tests, which use all of it")]
+#[expect(dead_code, unused_imports, reason = "shared with the tests, which use all of it")]
 #[path = "../tests/it/support/fake_gitlab/mod.rs"]
 mod fake_gitlab;
 
@@ -59,9 +58,8 @@ fn sync(fill: impl FnOnce(&mut Model), latency: Duration, rate: f64, concurrency
         }
     });
     let config = format!(
-        "[sources.main]\nkind = \"gitlab\"\nurl = \"http://{}\"\ntoken = {{ env = \"TOKEN\" }}\nprojects = [\"group/project\"]\n\
+        "[sources.main]\nkind = \"gitlab\"\nurl = \"http://{slow}\"\ntoken = {{ env = \"TOKEN\" }}\nprojects = [\"group/project\"]\n\
          requests_per_second = {rate:?}\nconcurrency = {concurrency}\n",
-        slow
     );
     std::fs::write(dir.path().join("lore.toml"), config).expect("a file");
     let job = "name = \"once\"\n[steps.ingest]\n[steps.fetch-discussions]\nneeds = [\"ingest\"]\nwith = { limit = 1000000 }\n";

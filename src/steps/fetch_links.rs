@@ -29,9 +29,11 @@ const OUTAGE_AFTER: usize = 3;
 /// when it was there for none.
 const OFF_AFTER: usize = 3;
 
-/// Fetches the relations that GitLab keeps beside the texts: links between issues (relates
-/// to, blocks, is blocked by), merge requests that close or mention an issue, issues that a
-/// merge request closes. They become references of documents, as those found in texts.
+/// Fetches the relations between items that GitLab keeps beside their texts.
+///
+/// These are links between issues (relates to, blocks, is blocked by), merge requests that
+/// close or mention an issue, issues that a merge request closes. They become references of
+/// documents, as those found in texts.
 ///
 /// Items are looked at once and again when they change, the most recently updated first; an
 /// issue costs three requests, a merge request one. A list that is refused to the token or
@@ -224,7 +226,7 @@ impl Walk<'_> {
                 }
                 Err(error) if !is_isolated(error.error.kind()) => return Err(error.error),
                 Err(error) if error.is_forbidden() => {
-                    self.switch_off(&entry, stream, &error.error, report)?
+                    self.switch_off(&entry, stream, &error.error, report)?;
                 }
                 Err(error) if error.is_missing() => {
                     n_missing += 1;

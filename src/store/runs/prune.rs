@@ -4,8 +4,9 @@ use crate::clock::Millis;
 use crate::error::Result;
 use crate::store::WriteTx;
 
-/// Removes runs that began before `before` and are not among the newest `keep` of their job,
-/// at most `limit`; returns how many. Those that are read later stay: a job's newest, its
+/// Removes runs that began before `before` and are not among the newest `keep` of their job.
+///
+/// At most `limit` of them; returns how many. Those that are read later stay: a job's newest, its
 /// newest that ended, its newest success of the whole job, and those under way.
 ///
 /// # Errors

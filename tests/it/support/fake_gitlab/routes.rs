@@ -395,7 +395,7 @@ impl<'a> Asked<'a> {
             (_, ["notes"]) => self.notes(item, level),
             (_, ["notes", wanted]) => {
                 let mut notes = item.discussions.iter().flat_map(notes_of);
-                let found = notes.find(|note| note["id"].to_string() == **wanted);
+                let found = notes.find(|note| note["id"].as_i64().is_some_and(|id| wanted.parse() == Ok(id)));
                 match found.filter(|note| rows::may_see_note(self.model, note, level)) {
                     Some(note) => Reply::json(200, note),
                     None => error(404, "404 Note Not Found"),
