@@ -37,6 +37,8 @@ mod export_real;
 mod export_world;
 /// Seeds of the fuzz targets.
 mod fuzz_seeds;
+/// Numbers of requests, certificates, proxies.
+mod gentle;
 /// A corpus over REST and the archive of the same data.
 mod gitlab_corpus;
 /// docs/gitlab.md names a test for every fact.
@@ -55,6 +57,8 @@ mod identities;
 mod image;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
+/// Kept answers, links and history, and how they are pruned.
+mod kept;
 /// Answers by meaning, and without it.
 mod meaning;
 /// `lore metrics` and what real servers make of it.
