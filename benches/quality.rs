@@ -8,7 +8,8 @@
 //! `LORE_QUALITY_QUERIES=100` asks that many only, evenly spread. `LORE_QUALITY_DOCS=2000`
 //! takes that many documents, those that are judged first: then figures compare only among
 //! themselves. `LORE_QUALITY_MODE=hybrid` asks in one mode only, `LORE_QUALITY_HALF=1` every other
-//! query from the second on. `LORE_QUALITY_TUNE=1` tries ways of fusion on every other query instead.
+//! query from the second on. `LORE_QUALITY_TUNE=feedback` tries those ways of fusion
+//! whose name holds that word on every other query instead; an empty one tries all.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and may fail loudly")]
 
 #[path = "../tests/it/support/collection.rs"]
@@ -75,7 +76,7 @@ fn dump(collection: &Collection, path: &Path) {
     std::fs::write(path, out).unwrap();
 }
 
-fn tune(name: &str, collection: &Collection) {
+fn tune(name: &str, collection: &Collection, part: (usize, usize)) {
     let defaults = Settings::of_config(&QueryConfig::default());
     let mut tried = Vec::new();
     for mode in [Mode::Lexical, Mode::Semantic] {
@@ -84,6 +85,12 @@ fn tune(name: &str, collection: &Collection) {
     for weight in [0.3, 0.4, 0.5, 0.6, 0.7, 0.8] {
         let settings = Settings { fusion: Method::MinMax, lexical_weight: weight, ..defaults };
         tried.push((format!("minmax {weight}"), Mode::Hybrid, settings));
+    }
+    for feedback in [0.0, 0.3, 0.6, 1.0] {
+        for lexical_weight in [0.5, 0.6, 0.7] {
+            let settings = Settings { feedback, lexical_weight, ..defaults };
+            tried.push((format!("feedback {feedback} words {lexical_weight}"), Mode::Hybrid, settings));
+        }
     }
     for k in [10.0, 20.0, 60.0] {
         for weight in [0.5, 0.6, 0.7] {
@@ -107,8 +114,9 @@ fn tune(name: &str, collection: &Collection) {
     for discussion in [0.3, 0.7, 0.85] {
         tried.push((format!("discussion {discussion}"), Mode::Hybrid, Settings { discussion, ..defaults }));
     }
-    for (what, mode, settings) in tried {
-        let mut line = measure(collection, mode, settings, (0, 2));
+    let only = std::env::var_os("LORE_QUALITY_TUNE").unwrap_or_default();
+    for (what, mode, settings) in tried.into_iter().filter(|it| it.0.contains(only.to_str().unwrap())) {
+        let mut line = measure(collection, mode, settings, part);
         line["collection"] = name.into();
         line["tried"] = what.into();
         println!("{line}");
@@ -124,6 +132,7 @@ fn main() {
     let is_tuning = std::env::var_os("LORE_QUALITY_TUNE").is_some();
     let part = match number_of("LORE_QUALITY_HALF") {
         Some(half) => (half, 2),
+        None if is_tuning => (0, 2),
         None => (0, 1),
     };
     let use_only =
@@ -146,7 +155,7 @@ fn main() {
             continue;
         }
         if is_tuning {
-            tune(&name, &collection);
+            tune(&name, &collection, part);
             continue;
         }
         let settings = Settings::of_config(&QueryConfig::default());

@@ -186,17 +186,21 @@ pub struct GitlabConfig {
     /// project that is archived later is kept.
     #[serde(default)]
     pub include_archived: bool,
-    /// Requests under way at once. Default 4.
+    /// Requests under way at once. Default 4. Fewer while the server refuses (429, 503), and
+    /// gradually as many again when it answers.
     #[serde(default = "default_concurrency")]
     pub concurrency: usize,
-    /// Requests started per second at most. Default 10.
+    /// Requests started per second at most, by all steps of a run together. Default 10. Fewer
+    /// when the server says that little is left of its own limit.
     #[serde(default = "default_requests_per_second")]
     pub requests_per_second: f64,
     /// Time after which one request is given up. Default `60s`.
     #[serde(default = "default_request_timeout", with = "duration_text")]
     #[schemars(with = "String")]
     pub timeout: Duration,
-    /// How often a request that failed on the way is sent again. Default 4.
+    /// How often a request that failed on the way is sent again. Default 4. While a run has not
+    /// reached the server at all, it is given up after about 1.5 s: a wrong address or a server
+    /// that is down is reported within seconds.
     #[serde(default = "default_retries")]
     pub retries: u32,
     /// Wait before the first of them, doubled each time, spread at random. Default `1s`.
@@ -248,7 +252,7 @@ pub struct QueryConfig {
     /// How the lists by words and by meaning become one: `minmax` (scores spread over 0 to 1),
     /// `share` (scores as shares of the best) or `rrf` (reciprocal ranks). Default `minmax`.
     pub fusion: FusionMethod,
-    /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.6.
+    /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.5.
     pub lexical_weight: f64,
     /// For `rrf`: the larger, the more the ranks further down count. Default 60.
     pub rrf_k: f64,
@@ -266,7 +270,7 @@ impl Default for QueryConfig {
             terms_weight: 1.0,
             candidates: 200,
             fusion: FusionMethod::Minmax,
-            lexical_weight: 0.6,
+            lexical_weight: 0.5,
             rrf_k: 60.0,
             include_confidential: false,
         }

@@ -31,11 +31,29 @@ pub enum RefKind {
     Moved,
     /// Is a duplicate of it.
     Duplicates,
+    /// Was linked to it, says GitLab's own record, as the ones below.
+    RelatesTo,
+    /// Blocks it.
+    Blocks,
+    /// Waits for it.
+    IsBlockedBy,
+    /// Is closed by it: an issue by a merge request.
+    ClosedBy,
 }
 
 impl RefKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Mentions, Self::Closes, Self::Related, Self::Moved, Self::Duplicates];
+    pub const ALL: [Self; 9] = [
+        Self::Mentions,
+        Self::Closes,
+        Self::Related,
+        Self::Moved,
+        Self::Duplicates,
+        Self::RelatesTo,
+        Self::Blocks,
+        Self::IsBlockedBy,
+        Self::ClosedBy,
+    ];
 
     /// Name in the database and in JSON.
     pub const fn as_str(self) -> &'static str {
@@ -45,6 +63,10 @@ impl RefKind {
             Self::Related => "related",
             Self::Moved => "moved",
             Self::Duplicates => "duplicates",
+            Self::RelatesTo => "relates_to",
+            Self::Blocks => "blocks",
+            Self::IsBlockedBy => "is_blocked_by",
+            Self::ClosedBy => "closed_by",
         }
     }
 }

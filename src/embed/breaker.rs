@@ -9,6 +9,11 @@ pub const THRESHOLD: i64 = 2;
 /// How long it is left alone, milliseconds.
 pub const OPEN_MS: Millis = 60_000;
 
+/// Name under which a service's failures are kept.
+pub fn name(endpoint: &str) -> String {
+    format!("embedding {endpoint}")
+}
+
 /// Milliseconds until the service may be asked again; nothing when it may be asked now.
 pub fn closed_for(open_until: Option<Millis>, now: Millis) -> Option<Millis> {
     // A clock that was set back must not keep a circuit open for longer than it was opened for.

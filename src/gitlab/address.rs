@@ -61,6 +61,11 @@ impl Address {
         self.root.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
+    /// Path of the installation below its host: empty, or `/gitlab`.
+    pub fn sub_path(&self) -> &str {
+        self.root.path().strip_suffix(API).unwrap_or_default()
+    }
+
     /// Whether the host is this machine itself, which no proxy can reach for us.
     pub fn is_loopback(&self) -> bool {
         match self.root.host() {

@@ -13,6 +13,7 @@ pub mod client;
 pub mod diagnose;
 pub mod pace;
 pub mod paging;
+pub mod related;
 mod transport;
 pub mod walk;
 pub mod wire;

@@ -8,6 +8,8 @@ pub static JOBS: &[(&str, &str)] = &[
     ("maintain", include_str!("../../jobs/maintain.toml")),
     ("reconcile", include_str!("../../jobs/reconcile.toml")),
     ("repair", include_str!("../../jobs/repair.toml")),
+    ("rebuild", include_str!("../../jobs/rebuild.toml")),
+    ("links", include_str!("../../jobs/links.toml")),
     ("demo", include_str!("../../jobs/demo.toml")),
 ];
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::feedback;
 use super::filter::{self, Known};
 use super::fuse::Method;
 use super::lexical::{self, Needles};
 use super::like::Like;
 use super::meaning::{self, Found, Meaning};
 use super::parse::Query;
-use super::rank::{self, Lists, Ranking};
+use super::rank::{self, Lists, Meant, Ranking};
 use super::stage::{Stages, Status};
 use super::{Answer, Explain, Group, Hit, Loosened, Mode, Request, Total};
 use super::{snippet, stem, words};
@@ -151,7 +152,7 @@ impl<'a> Funnel<'a> {
         };
         let allowed = self.allowed_meanings()?;
         let tx = self.tx;
-        let (hits, exhausted) =
+        let (mut hits, exhausted) =
             self.stages.time("vector", |_| meaning::nearest(tx, found, allowed.as_ref(), depth))?;
         self.stages.add("vector", meaning.elapsed);
         let request = self.request;
@@ -166,17 +167,28 @@ impl<'a> Funnel<'a> {
             if request.group == Group::Item {
                 items = sql::items(tx, &ids)?.into_iter().collect();
             }
-            Ok(Ranking::fused(&Lists {
-                pinned,
-                lexical: &lexical,
-                vector: &hits,
-                items: (request.group == Group::Item).then_some(&items),
-                discussion: request.settings.discussion_meaning,
-                // Without words there is nothing to be put on one scale with.
-                method: if by_words { request.settings.fusion } else { Method::Share },
-                lexical_weight: if by_words { request.settings.lexical_weight } else { 0.0 },
-                exhausted,
-            }))
+            let fuse = |hits: &[Meant]| {
+                Ranking::fused(&Lists {
+                    pinned,
+                    lexical: &lexical,
+                    vector: hits,
+                    items: (request.group == Group::Item).then_some(&items),
+                    discussion: request.settings.discussion_meaning,
+                    // Without words there is nothing to be put on one scale with.
+                    method: if by_words { request.settings.fusion } else { Method::Share },
+                    lexical_weight: if by_words { request.settings.lexical_weight } else { 0.0 },
+                    exhausted,
+                })
+            };
+            let ranking = fuse(&hits);
+            let strength = feedback::strength(&request.text, request.settings.feedback);
+            if !by_words || strength <= 0.0 {
+                return Ok(ranking);
+            }
+            let leaders = ranking.entries.iter().filter_map(|entry| Some((entry.id, entry.fused?.sum)));
+            let leaders: Vec<(i64, f64)> = leaders.take(feedback::LEADERS).collect();
+            feedback::apply(tx, found, &leaders, strength, &mut hits)?;
+            Ok(fuse(&hits))
         })?;
         if by_words && !lexical.exhausted && ranking.entries.len() < wanted {
             let deeper = self.lexical(plan, &[], wanted.saturating_add(ranking.entries.len()))?;

@@ -141,7 +141,7 @@ pub(super) fn of_query(store: &Store, service: &Service<'_>, text: &str, now: Mi
             Err(error) => Meaning::failed(Status::Error, rebuild(error, &identity, service), started),
         });
     };
-    let circuit_name = format!("embedding {endpoint}");
+    let circuit_name = breaker::name(&endpoint);
     let circuit = store.read(|tx| embeddings::circuit(tx, &circuit_name))?;
     if let Some(left) = breaker::closed_for(circuit.open_until, now) {
         return Ok(Meaning::failed(Status::CircuitOpen, left_alone(&circuit, left), started));
@@ -199,8 +199,13 @@ pub(super) fn nearest(
                 exhausted = true;
                 break;
             }
-            let meant =
-                Meant { id: hit.document_id, chunk_id: hit.chunk_id, cosine: hit.similarity, relevance };
+            let meant = Meant {
+                id: hit.document_id,
+                chunk_id: hit.chunk_id,
+                cosine: hit.similarity,
+                relevance,
+                score: relevance,
+            };
             let seen = best.entry(hit.document_id).or_insert(meant);
             if relevance > seen.relevance {
                 *seen = meant;
@@ -284,3 +289,6 @@ fn remember(service: &Service<'_>, work: impl FnOnce(&crate::store::WriteTx<'_>)
         tracing::debug!("what was learned about the embedding service is not kept: {}", error.full_message());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@
 //! stage adds a document that is not in it. A retriever hands on a *bucket*: documents in
 //! its order, each once. Stages that are not built yet report `disabled`.
 
+mod feedback;
 pub mod filter;
 mod funnel;
 pub mod fuse;
@@ -53,6 +54,9 @@ pub const MAX_LIMIT: usize = 100;
 /// The item's own document holds the text of its discussions too, at a lower weight, and ranks
 /// items better than their discussions do.
 pub const DISCUSSION_FACTOR: f64 = 0.5;
+
+/// How far the first results move the vector of a long question, unless told otherwise.
+pub const FEEDBACK: f64 = 1.0;
 
 /// How documents are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +104,8 @@ pub struct Settings {
     pub fusion: Method,
     /// Share of the words in a fused score; the rest is that of the meaning.
     pub lexical_weight: f64,
+    /// How far the first results move the vector of a long question; 0: not at all.
+    pub feedback: f64,
 }
 
 impl Settings {
@@ -116,6 +122,7 @@ impl Settings {
                 FusionMethod::Rrf => Method::Rrf { k: config.rrf_k },
             },
             lexical_weight: config.lexical_weight.clamp(0.0, 1.0),
+            feedback: FEEDBACK,
         }
     }
 }

@@ -9,6 +9,9 @@ use crate::store::search::{ItemKey, Scored};
 /// relevant.
 const RAW_HALF: f64 = 8.0;
 
+/// How much the share of the words moves with what they reach (docs/quality.md).
+const COVERAGE: f64 = 2.0;
+
 /// One result.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Entry {
@@ -53,6 +56,8 @@ pub(super) struct Meant {
     pub(super) cosine: f64,
     /// The cosine on a scale on which 0 is unrelated, whatever the model.
     pub(super) relevance: f64,
+    /// What is fused: the relevance, or what [`super::feedback`] made of it.
+    pub(super) score: f64,
 }
 
 /// What is fused.
@@ -173,7 +178,7 @@ impl Ranking {
         for hit in lists.vector {
             let is_discussion =
                 lists.items.and_then(|items| items.get(&hit.id)).is_some_and(|item| item.is_discussion);
-            let score = hit.relevance * if is_discussion { lists.discussion } else { 1.0 };
+            let score = hit.score * if is_discussion { lists.discussion } else { 1.0 };
             let best = by_meaning.entry(name(hit.id)).or_insert((hit, score));
             if score > best.1 {
                 *best = (hit, score);
@@ -182,9 +187,11 @@ impl Ranking {
         let meant: Vec<(i64, f64)> = by_meaning.iter().map(|(name, (_, score))| (*name, *score)).collect();
         let worded: Vec<(i64, f64)> =
             lists.lexical.entries.iter().map(|entry| (name(entry.id), entry.score)).collect();
+        let covered = lists.lexical.entries.iter().map(|entry| entry.relevance).fold(0.0, f64::max);
+        let words = share_of_words(lists.lexical_weight, covered);
         let buckets = [
-            Bucket { name: "lexical", weight: lists.lexical_weight, hits: &worded, min_score: None },
-            Bucket { name: "vector", weight: 1.0 - lists.lexical_weight, hits: &meant, min_score: None },
+            Bucket { name: "lexical", weight: words, hits: &worded, min_score: None },
+            Bucket { name: "vector", weight: 1.0 - words, hits: &meant, min_score: None },
         ];
         let fused = fuse::fuse(&buckets, lists.method);
         let mut entries: Vec<Entry> = Vec::new();
@@ -249,6 +256,15 @@ impl Ranking {
             }
         }
     }
+}
+
+/// Share of the words in a fused score: the configured one when the best document by words
+/// reaches half of the score that is possible; less when no document holds what the query
+/// asks for in these words, and more when one holds nearly all. 0 and 1 stay what they are.
+fn share_of_words(configured: f64, covered: f64) -> f64 {
+    let odds = (COVERAGE * (covered - 0.5)).exp();
+    let share = configured * odds / (configured * odds + (1.0 - configured));
+    if share.is_finite() { share } else { configured }
 }
 
 /// Share of the best score. A list without scores (the newest first) has 1 everywhere.
@@ -316,6 +332,7 @@ mod tests {
                 chunk_id: id * 10,
                 cosine: *relevance,
                 relevance: *relevance,
+                score: *relevance,
             })
             .collect()
     }
@@ -336,6 +353,15 @@ mod tests {
             lexical_weight: 0.7,
             exhausted: true,
         })
+    }
+
+    #[test]
+    fn words_count_by_what_they_reach_and_the_extremes_stay() {
+        assert!((share_of_words(0.6, 0.5) - 0.6).abs() < 1e-12);
+        assert!(share_of_words(0.6, 0.1) < 0.45 && share_of_words(0.6, 1.0) > 0.75);
+        for covered in [0.0, 0.3, 1.0] {
+            assert_eq!((share_of_words(0.0, covered), share_of_words(1.0, covered)), (0.0, 1.0));
+        }
     }
 
     #[test]

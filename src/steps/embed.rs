@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{EmbeddingConfig, maybe_duration_text};
-use crate::embed::{Embedder, Failure};
+use crate::embed::{Embedder, Failure, breaker};
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
 use crate::error::Result;
@@ -80,6 +80,16 @@ impl Step for Embed {
         metrics::count_requests(ctx.store, Service::Embedding, &embedder.stats());
         done.map(|()| report)
     }
+}
+
+/// The service answered: queries that left it alone after failures need not do so any longer.
+fn end_of_failures(ctx: &StepCtx<'_>, embedder: &Embedder) -> Result<()> {
+    let Some(endpoint) = embedder.endpoint() else { return Ok(()) };
+    let name = breaker::name(&endpoint);
+    if ctx.read(|tx| embeddings::circuit(tx, &name))?.failures > 0 {
+        ctx.write(|tx| embeddings::close_circuit(tx, &name))?;
+    }
+    Ok(())
 }
 
 impl Embed {
@@ -178,6 +188,9 @@ impl Run<'_> {
             report.warn(format!("the time budget is used up; {left} documents are left for the next run"));
         }
         ctx.progress.finish();
+        if report.count("chunks") > 0 {
+            end_of_failures(ctx, embedder)?;
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
-use super::connect::connect;
+use super::ingest::connect::connect;
 use super::ingest::gitlab::{add_stats, bad_row, is_isolated};
 use super::ingest::unknown_source;
 use crate::config::{GitlabConfig, SourceConfig};
@@ -22,6 +22,10 @@ use crate::store::queues::{self, FetchEntry};
 
 /// Entries that are taken from the queue at once.
 const BATCH: i64 = 200;
+
+/// Notes that may be under way at once, as far as their number is known: one thread of
+/// thousands is read alone, so that memory does not depend on how many there are.
+const MAX_NOTES: i64 = 4_000;
 
 /// Items in a row that fail as if the server were down, after which it is taken to be down:
 /// the step fails then, and no item pays for it with one of its attempts.
@@ -101,7 +105,9 @@ impl Step for FetchDiscussions {
 struct Fetched {
     entry: FetchEntry,
     project: StoredProject,
-    out: Result<Vec<Row>, RequestError>,
+    out: Result<Vec<Box<RawValue>>, RequestError>,
+    /// Notes that it was taken to have.
+    n_notes: i64,
 }
 
 /// One discussion and the bytes it was read from.
@@ -155,6 +161,8 @@ struct State {
     n_done: u64,
     /// Items that failed: they stay in the queue.
     n_failed: i64,
+    /// Notes of the items under way, as far as known.
+    n_notes: i64,
 }
 
 impl Drain<'_> {
@@ -173,9 +181,16 @@ impl Drain<'_> {
             }
             while tasks.len() < self.step.concurrency.max(1) {
                 let Some(entry) = waiting.pop_front() else { break };
+                let n_notes =
+                    ctx.read(|tx| entities::notes_count(tx, entry.project_id, entry.item_type, entry.iid))?;
+                if !tasks.is_empty() && self.state.n_notes + n_notes > MAX_NOTES {
+                    waiting.push_front(entry);
+                    break;
+                }
+                self.state.n_notes += n_notes;
                 *left -= 1;
                 let project = self.project(entry.project_id)?;
-                tasks.spawn_on(fetch(self.client.clone(), project, entry), &ctx.runtime);
+                tasks.spawn_on(fetch(self.client.clone(), project, entry, n_notes), &ctx.runtime);
             }
             if tasks.is_empty() {
                 break;
@@ -187,6 +202,7 @@ impl Drain<'_> {
                     None => Err(Error::internal("no fetch is under way")),
                 }
             })?;
+            self.state.n_notes -= fetched.n_notes;
             self.settle(fetched, report)?;
             self.state.n_done += 1;
             let known = self.state.n_done + waiting.len() as u64 + tasks.len() as u64;
@@ -223,11 +239,13 @@ impl Drain<'_> {
 
     /// Stores what was fetched, or records why it was not.
     fn settle(&mut self, fetched: Fetched, report: &mut StepReport) -> Result<()> {
-        let Fetched { entry, project, out } = fetched;
+        let Fetched { entry, project, out, .. } = fetched;
         let subject = format!("{}{}{}", project.path, entry.item_type.sigil(), entry.iid);
         match out {
             Ok(rows) => {
                 self.settle_suspects(report)?;
+                // Read here, one item at a time: parsed rows take as much memory as raw ones.
+                let rows = rows.into_iter().map(|raw| Row { read: wire::discussion(&raw), raw }).collect();
                 self.store(&entry, &subject, rows, report)
             }
             Err(error) if !is_isolated(error.error.kind()) => Err(error.error.context(subject)),
@@ -313,6 +331,11 @@ impl Drain<'_> {
             let Some(item_id) = entities::item_id(tx, entry.project_id, entry.item_type, entry.iid)? else {
                 return Ok(ReplacedDiscussions::default());
             };
+            if is_whole {
+                let kept: Vec<String> = payloads.iter().map(|(key, _)| key.clone()).collect();
+                let prefix = format!("{}/{}/", entry.item_type.noteable_type(), entry.iid);
+                entities::forget_discussions(tx, entry.project_id, &prefix, &kept)?;
+            }
             for (key, raw) in &payloads {
                 entities::save_raw(tx, entry.project_id, "discussion", key, raw.get().as_bytes(), how, now)?;
             }
@@ -336,12 +359,12 @@ impl Drain<'_> {
 
 /// Whether a failure looks like the server's rather than the item's. A 500 or a damaged body
 /// can be the item's own: heavy threads do that.
-fn is_outage(error: &RequestError) -> bool {
+pub(super) fn is_outage(error: &RequestError) -> bool {
     error.error.kind() == ErrorKind::Network && matches!(error.status, None | Some(502 | 503 | 520..=530))
 }
 
 /// Fetches all discussion pages of one item.
-async fn fetch(client: Client, project: StoredProject, entry: FetchEntry) -> Fetched {
+async fn fetch(client: Client, project: StoredProject, entry: FetchEntry, n_notes: i64) -> Fetched {
     let items = match entry.item_type {
         ItemType::Issue => "issues",
         ItemType::MergeRequest => "merge_requests",
@@ -349,9 +372,6 @@ async fn fetch(client: Client, project: StoredProject, entry: FetchEntry) -> Fet
     let iid = entry.iid.to_string();
     let remote = project.gitlab_id.map_or_else(|| project.path.clone(), |id| id.to_string());
     let url = client.list_url(&["projects", &remote, items, &iid, "discussions"], &[]);
-    let out = client
-        .list(&url)
-        .await
-        .map(|rows| rows.into_iter().map(|raw| Row { read: wire::discussion(&raw), raw }).collect());
-    Fetched { entry, project, out }
+    let out = client.list(&url).await;
+    Fetched { entry, project, out, n_notes }
 }

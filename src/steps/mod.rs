@@ -1,13 +1,15 @@
 //! The step kinds. Each is one file and one line of [`ALL`].
 
 pub mod backup;
-mod connect;
 pub mod embed;
 pub mod fetch_discussions;
+pub mod fetch_links;
 pub mod ingest;
 pub mod integrity_check;
 pub mod metrics;
 pub mod optimize_fts;
+pub mod prune;
+pub mod rebuild;
 pub mod reconcile;
 pub mod regenerate_docs;
 pub mod repair;
@@ -18,6 +20,8 @@ use crate::engine::step::StepDef;
 pub static ALL: &[StepDef] = &[
     StepDef::of::<ingest::Ingest>(),
     StepDef::of::<fetch_discussions::FetchDiscussions>(),
+    StepDef::of::<fetch_links::FetchLinks>(),
+    StepDef::of::<rebuild::Rebuild>(),
     StepDef::of::<regenerate_docs::RegenerateDocs>(),
     StepDef::of::<embed::Embed>(),
     StepDef::of::<optimize_fts::OptimizeFts>(),
@@ -25,6 +29,7 @@ pub static ALL: &[StepDef] = &[
     StepDef::of::<repair::Repair>(),
     StepDef::of::<backup::Backup>(),
     StepDef::of::<reconcile::Reconcile>(),
+    StepDef::of::<prune::Prune>(),
     StepDef::of::<metrics::Metrics>(),
 ];
 

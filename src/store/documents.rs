@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::named_params;
 
 use super::fts;
+use super::links;
 use super::queues::DirtyEntry;
 use super::sources::{json_ids, key as place, of_type};
 use super::{ReadTx, WriteTx};
@@ -255,6 +256,9 @@ fn write_lists(
     if differs(|stored| &stored.meta_hash, &document.meta_hash) {
         replace_list(tx, "document_assignees", "username", id, before.is_some(), &document.assignees)?;
         replace_refs(tx, id, before.is_some(), &document.refs)?;
+        if document.source_type != SourceType::Discussion {
+            links::apply(tx, id)?;
+        }
     }
     Ok(())
 }
@@ -292,7 +296,7 @@ fn replace_list(
 fn replace_refs(tx: &WriteTx<'_>, id: i64, was_stored: bool, refs: &BTreeSet<Reference>) -> Result<()> {
     if was_stored {
         let mut statement = tx.sql().prepare_cached(
-            "SELECT kind, target_type, target_path, target_iid FROM document_refs WHERE document_id = ?1",
+            "SELECT kind, target_type, target_path, target_iid FROM document_refs WHERE document_id = ?1 AND origin = 'text'",
         )?;
         let stored: BTreeSet<(String, String, String, i64)> = statement
             .query_map([id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?

@@ -7,6 +7,7 @@ mod discussions;
 mod items;
 mod names;
 mod raw;
+mod rebuild;
 
 use rusqlite::{OptionalExtension, named_params};
 
@@ -19,7 +20,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub use discussions::{ReplacedDiscussions, merge_discussions, replace_discussions};
 pub use items::{Change, Upserted, item_id, upsert_issue, upsert_merge_request};
 pub use names::mark_moved_to;
-pub use raw::save_raw;
+pub use raw::{Payload, forget_discussions, payload_sizes, payloads, prune_oldest, prune_orphans, save_raw};
+pub use rebuild::{Rebuilt, notes_count, rebuild};
 
 /// A stored project.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -199,7 +199,7 @@ fn scan(tx: &ReadTx<'_>, query: &NearestQuery<'_>, wanted: usize) -> Result<Opti
         .into_iter()
         .map(|it| (estimate.of(codes.get(it.slot * bytes..).unwrap_or_default()), it))
         .collect();
-    ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.chunk_id.cmp(&b.1.chunk_id)));
+    ranked.select_nth_unstable_by(wanted, |a, b| b.0.total_cmp(&a.0).then(a.1.chunk_id.cmp(&b.1.chunk_id)));
     ranked.truncate(wanted);
     Ok(Some(ranked.into_iter().map(|(_, candidate)| candidate).collect()))
 }
@@ -341,6 +341,23 @@ pub fn vectors_of(
     )?;
     let rows = statement.query_map((document_id, identity.id, limit), |row| row.get::<_, Vec<u8>>(0))?;
     Ok(rows.collect::<rusqlite::Result<Vec<_>>>()?.iter().map(|bytes| half::decode(bytes)).collect())
+}
+
+/// Cosines of a vector and some passages; nothing for a passage that is gone.
+///
+/// # Errors
+/// SQLite's.
+pub fn similarities(tx: &ReadTx<'_>, vector: &[f32], chunk_ids: &[i64]) -> Result<Vec<Option<f64>>> {
+    let mut statement = tx.sql().prepare_cached("SELECT vector FROM chunk_vectors WHERE chunk_id = ?1")?;
+    let mut found = Vec::with_capacity(chunk_ids.len());
+    for chunk_id in chunk_ids {
+        let mut rows = statement.query([chunk_id])?;
+        found.push(match rows.next()? {
+            Some(row) => Some(f64::from(half::dot(vector, row.get_ref(0)?.as_blob().unwrap_or_default()))),
+            None => None,
+        });
+    }
+    Ok(found)
 }
 
 /// Exact similarities of candidates.

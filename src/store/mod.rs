@@ -17,6 +17,7 @@ pub mod fts;
 pub mod groups;
 pub mod integrity;
 pub mod knn;
+pub mod links;
 pub mod lock;
 pub mod metrics;
 pub mod open;

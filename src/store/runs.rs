@@ -1,5 +1,7 @@
 //! SQL of runs and step attempts. A terminal state is written once and never overwritten.
 
+mod prune;
+
 use rusqlite::{OptionalExtension, Row, named_params};
 use serde::Serialize;
 
@@ -8,6 +10,8 @@ use super::metrics::{self, Persisted};
 use super::{ReadTx, WriteTx};
 use crate::clock::Millis;
 use crate::error::{Error, ErrorKind, Result};
+
+pub use prune::prune;
 
 /// How a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -37,6 +37,8 @@ mod export_real;
 mod export_world;
 /// Seeds of the fuzz targets.
 mod fuzz_seeds;
+/// Numbers of requests, certificates, proxies.
+mod gentle;
 /// A corpus over REST and the archive of the same data.
 mod gitlab_corpus;
 /// docs/gitlab.md names a test for every fact.
@@ -49,10 +51,14 @@ mod gitlab_model_more;
 mod gitlab_recorded;
 /// Surroundings that do not help.
 mod hostile;
+/// The index changes hands while questions are asked.
+mod identities;
 /// The container image.
 mod image;
 /// `lore jobs`: finding, checking, drawing; the shipped jobs.
 mod jobs;
+/// Kept answers, links and history, and how they are pruned.
+mod kept;
 /// Answers by meaning, and without it.
 mod meaning;
 /// `lore metrics` and what real servers make of it.
@@ -67,6 +73,8 @@ mod reconcile;
 mod resume;
 /// The table of smoke tests.
 mod smoke;
+/// The rows about embeddings of that table.
+mod smoke_meaning;
 /// What the tests share.
 mod support;
 /// A GitLab server and the binary: sync, its failures and exit codes.

@@ -177,6 +177,59 @@ fn a4_08_a_server_that_is_down_leaves_the_words_and_is_left_alone_after_two_fail
 }
 
 #[test]
+fn a_successful_embed_ends_the_time_a_service_is_left_alone() {
+    let server = FakeEmbedder::new(Faults::default());
+    let bench = bench(&server);
+    bench.write("some.toml", "name = \"some\"\n[steps.embed]\nwith = { limit = 40 }\n");
+    bench.lore(["run", "some.toml", "--quiet"]).ok();
+    server.change(|faults| faults.busy = 99);
+    for status_of_vector in ["error", "error", "circuit_open"] {
+        assert_eq!(status(&ask(&bench, &["upload"]), "vector"), status_of_vector);
+    }
+    server.change(|faults| faults.busy = 0);
+    assert_eq!(status(&ask(&bench, &["upload"]), "vector"), "circuit_open", "the minute is not over");
+    bench.lore(["run", "some.toml", "--quiet"]).ok();
+    assert_eq!(status(&ask(&bench, &["upload"]), "vector"), "ok");
+}
+
+#[test]
+fn a3_07_a_semantic_search_works_with_every_filter() {
+    let server = FakeEmbedder::new(Faults::default());
+    let bench = embedded(&server);
+    let connection = open(&bench.database());
+    let text = |sql: &str| -> String { connection.query_row(sql, [], |row| row.get(0)).unwrap() };
+    let label = text("SELECT label_name FROM document_labels GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT 1");
+    let author =
+        text("SELECT author_username FROM documents WHERE author_username IS NOT NULL ORDER BY id LIMIT 1");
+    let path = text("SELECT path FROM document_paths ORDER BY path LIMIT 1");
+    for filter in [
+        ["--label", label.as_str()],
+        ["--author", author.as_str()],
+        ["--path", path.as_str()],
+        ["--project", "sample/photon"],
+        ["--type", "mr"],
+        ["--state", "closed"],
+        ["--after", "2000-01-01"],
+        ["--updated-after", "2000-01-01"],
+    ] {
+        let args = ["the upload of photos to the server", "--mode", "semantic", "--group", "none"];
+        let data = ask(&bench, &[args.as_slice(), &filter].concat());
+        assert!(!results(&data).is_empty(), "{filter:?}");
+        assert_eq!(status(&data, "vector"), "ok", "{filter:?}");
+        for result in results(&data) {
+            let is_allowed = match filter[0] {
+                "--label" => result["labels"].as_array().unwrap().iter().any(|it| *it == label.as_str()),
+                "--author" => result["author"] == author.as_str(),
+                "--type" => result["source_type"] == "merge_request",
+                "--state" => result["state"] == "closed",
+                _ => true,
+            };
+            assert!(is_allowed, "{filter:?}: {result}");
+        }
+    }
+}
+
+#[test]
 fn an_index_is_asked_as_it_was_made_whatever_is_configured_now() {
     let server = FakeEmbedder::new(Faults::default());
     let mut bench = embedded(&server);

@@ -13,6 +13,7 @@ mod streams;
 
 use std::collections::BTreeSet;
 
+use super::connect::connect;
 use crate::config::GitlabConfig;
 use crate::content::ItemType;
 use crate::engine::ctx::StepCtx;
@@ -20,7 +21,6 @@ use crate::engine::step::StepReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gitlab::Client;
 use crate::gitlab::wire::BadRow;
-use crate::steps::connect::connect;
 use crate::store::metrics::{self, Service};
 
 pub(in crate::steps) use projects::get_project;

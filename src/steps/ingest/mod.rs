@@ -1,5 +1,6 @@
 //! `ingest`: brings what changed at the sources into the database.
 
+pub(in crate::steps) mod connect;
 pub mod export;
 pub mod gitlab;
 

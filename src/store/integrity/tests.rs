@@ -118,7 +118,7 @@ fn dangling_parts_of_documents_are_deleted() {
         "PRAGMA foreign_keys = OFF;
          INSERT INTO document_labels VALUES (77, 'bug');
          INSERT INTO document_paths VALUES (77, 'src/a.rs');
-         INSERT INTO document_refs VALUES (77, 'closes', 'issue', 'g/p', 1);",
+         INSERT INTO document_refs VALUES (77, 'closes', 'issue', 'g/p', 1, 'text');",
     )
     .unwrap();
     drop(raw);

@@ -27,6 +27,7 @@ const VOLATILE: &[(&str, &[&str])] = &[
     ("project_states", &["since", "proof"]),
     ("item_strikes", &["proof", "first_at", "last_at"]),
     ("tombstones", &["deleted_at"]),
+    ("link_looks", &["next_attempt_at"]),
     ("dirty_sources", &["queued_at", "generation"]),
     ("pending_discussion_fetches", &["queued_at", "generation"]),
     ("documents", &["id"]),

@@ -15,6 +15,8 @@ use super::fake_gitlab::http::{Delivery, HttpServer, Reply, Request};
 pub struct Faults {
     /// Length of the vectors; 0: 64.
     pub dims: usize,
+    /// A model whose vectors have another length.
+    pub dims_of: Option<(&'static str, usize)>,
     /// A longer text fails its whole request, in characters.
     pub max_chars: Option<usize>,
     /// As `max_chars`, in tokens: a word or a punctuation character each.
@@ -205,7 +207,7 @@ fn embed(state: &mut State, path: &str, request: &Request) -> Reply {
     let model = body["model"].as_str().unwrap_or_default().to_owned();
     let faults = &mut state.faults;
     let refusal = refusal(faults, &texts);
-    let mut reply = refusal.unwrap_or_else(|| vectors(faults, path, &texts));
+    let mut reply = refusal.unwrap_or_else(|| vectors(faults, path, &model, &texts));
     if let Some(wait) = faults.slow.filter(|_| !state.slowed) {
         state.slowed = true;
         reply.delivery = Delivery::Late(wait);
@@ -260,8 +262,12 @@ fn refusal(faults: &mut Faults, texts: &[String]) -> Option<Reply> {
     None
 }
 
-fn vectors(faults: &Faults, path: &str, texts: &[String]) -> Reply {
-    let dims = if faults.dims == 0 { 64 } else { faults.dims };
+fn vectors(faults: &Faults, path: &str, model: &str, texts: &[String]) -> Reply {
+    let dims = match faults.dims_of {
+        Some((name, dims)) if name == model => dims,
+        Some(_) | None if faults.dims == 0 => 64,
+        Some(_) | None => faults.dims,
+    };
     let norm = if faults.norm == 0.0 { 1.0 } else { faults.norm };
     let mut vectors: Vec<Vec<f32>> = texts
         .iter()

@@ -10,5 +10,7 @@ pub mod dump;
 pub mod fake_embedder;
 /// A GitLab server of our own.
 pub mod fake_gitlab;
+/// Passes requests on to a server of our own.
+pub mod relay;
 /// Real servers and validators of the operator's side, when they are installed.
 pub mod tools;

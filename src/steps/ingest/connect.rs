@@ -11,7 +11,7 @@ use crate::gitlab::{Client, Patience};
 ///
 /// # Errors
 /// [`TokenNotSet`](crate::error::ErrorKind::TokenNotSet) and those of [`Client::sharing`].
-pub(super) fn connect(ctx: &StepCtx<'_>, name: &str, config: &GitlabConfig) -> Result<Client> {
+pub(in crate::steps) fn connect(ctx: &StepCtx<'_>, name: &str, config: &GitlabConfig) -> Result<Client> {
     let token = match &config.token {
         Some(reference) => Some(reference.read(&format!("sources.{name}.token"), ctx.vars)?),
         None => None,
