@@ -415,6 +415,4 @@ fn is_address_byte(byte: u8) -> bool {
 }
 
 #[cfg(test)]
-mod facts;
-#[cfg(test)]
 mod tests;

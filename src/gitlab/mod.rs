@@ -59,8 +59,6 @@ impl From<Error> for RequestError {
 }
 
 #[cfg(test)]
-mod facts;
-#[cfg(test)]
 mod tests;
 #[cfg(test)]
 pub(crate) use tests::shared as shared_file;

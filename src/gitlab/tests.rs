@@ -1,5 +1,7 @@
 //! Recorded answers of gitlab.com, read row by row.
 
+mod facts;
+
 use std::path::PathBuf;
 
 use serde_json::Value;

@@ -39,8 +39,4 @@ pub fn find(kind: &str) -> Option<&'static StepDef> {
 }
 
 #[cfg(test)]
-mod facts;
-#[cfg(test)]
-mod histories;
-#[cfg(test)]
 mod tests;

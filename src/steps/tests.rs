@@ -1,6 +1,9 @@
 //! What every step kind promises, shown with its own example: a kind is covered on the day
 //! it is added.
 
+mod facts;
+mod histories;
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 

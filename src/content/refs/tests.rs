@@ -1,3 +1,5 @@
+mod facts;
+
 use proptest::prelude::*;
 
 use super::*;

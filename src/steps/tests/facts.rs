@@ -261,7 +261,7 @@ fn api_37_38_46_47_threads_of_any_size_are_read_whole_and_hidden_ones_are_no_err
         model.edit_item(project, Kind::Issue, 1, |row| row["title"] = json!("again"));
         model.advance(3_600_000);
     });
-    world.server.plan(Fault::always("page=2", faults::json(500, "500 Internal Server Error")));
+    world.server.plan(Fault::always("/discussions", faults::json(500, "500 Internal Server Error")).after(1));
     world.sync();
     assert_eq!(world.number("SELECT count(*) FROM notes"), 1202, "one page is missing: nothing is removed");
     world.server.heal();

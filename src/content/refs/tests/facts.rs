@@ -1,6 +1,6 @@
 //! Facts about references between items, by their numbers in `docs/gitlab.md`.
 
-use super::*;
+use crate::content::refs::*;
 
 const CONTEXT: RefContext<'_> = RefContext {
     project_path: "group/project",

@@ -5,10 +5,10 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::answer::{self, Answer, Verdict};
-use super::{Address, paging, wire};
 use crate::content::Author;
 use crate::error::ErrorKind;
+use crate::gitlab::answer::{self, Answer, Verdict};
+use crate::gitlab::{Address, paging, wire};
 
 fn headers(list: &[(&str, &str)]) -> HeaderMap {
     let pair = |(name, value): &(&str, &str)| {
