@@ -19,7 +19,7 @@ use lore::embed::identity::Target;
 use lore::search::filter::Scope;
 use lore::search::meaning::Service;
 use lore::search::wanted::Wanted;
-use lore::search::{self, Group, Mode, Request, Settings};
+use lore::search::{self, Group, Mode, Options, Request, Settings};
 use lore::store::embeddings::{self, NewChunk, NewIdentity};
 use lore::store::{OpenOptions, Store};
 use rusqlite::{Connection, params};
@@ -258,6 +258,7 @@ fn request(text: &str, flags: Wanted) -> Request {
         scope: Scope::default(),
         settings: Settings::of_config(&lore::config::QueryConfig::default()),
         now: 1_700_000_000_000,
+        options: Options::default(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! outputs) and returns an exit code. ARCHITECTURE.md maps the modules and says which way
 //! they may use each other.
 
+pub mod assist;
 pub mod backoff;
 pub mod bounded;
 pub mod cli;

@@ -1,5 +1,7 @@
 //! `lore query`: asks the index.
 
+mod context;
+mod explain;
 mod human;
 mod json;
 
@@ -9,11 +11,12 @@ use clap::ValueEnum;
 
 use super::App;
 use crate::clock;
+use crate::config::RerankProvider;
 use crate::error::{Error, ErrorKind, Result};
 use crate::search::filter::Scope;
 use crate::search::meaning::Service;
 use crate::search::wanted::Wanted;
-use crate::search::{self, Group, MAX_LIMIT, Mode, Request, Settings};
+use crate::search::{self, Assist, Group, MAX_LIMIT, Mode, Options, Request, Settings};
 use crate::store::Store;
 
 /// Ask the index.
@@ -68,6 +71,20 @@ pub struct QueryArgs {
     /// Results to pass over
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     offset: u32,
+    /// Steps from the best results to what they refer to or what refers to them, 0 to 3
+    #[arg(long, visible_alias = "expand", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(0..=3), allow_negative_numbers = true)]
+    depth: u8,
+    /// What lies outside of this project, group/* or scope of the configuration counts less;
+    /// repeat for several
+    #[arg(long, value_name = "PROJECT")]
+    home: Vec<String>,
+    /// Ask the configured reranker ([rerank]); it is asked unless told otherwise
+    #[arg(long, overrides_with = "no_rerank")]
+    rerank: bool,
+    /// Ask no reranker
+    #[arg(long)]
+    no_rerank: bool,
     /// Show where each result came from and what each stage took
     #[arg(long)]
     explain: bool,
@@ -85,7 +102,17 @@ pub struct QueryArgs {
     highlight: Option<Highlight>,
     #[command(flatten)]
     scope: ScopeArgs,
-    /// With --json: only these fields of each result
+    /// Count all results by project, type, label, author and month
+    #[arg(long)]
+    facets: bool,
+    /// Form of the answer: text, json (as --json), ndjson (a result a line), context (passages
+    /// with sources [1], [2] … for a language model)
+    #[arg(long, value_enum, value_name = "FORM")]
+    format: Option<Format>,
+    /// With --format context: tokens at most, estimated
+    #[arg(long, value_name = "N", default_value_t = context::DEFAULT_TOKENS, allow_negative_numbers = true)]
+    max_tokens: usize,
+    /// With --json and ndjson: only these fields of each result
     #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
     fields: Vec<String>,
 }
@@ -166,6 +193,19 @@ enum Highlight {
     None,
 }
 
+/// Form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// One JSON document
+    Json,
+    /// A JSON object a line, one for each result
+    Ndjson,
+    /// Passages with their sources
+    Context,
+}
+
 fn positive(text: &str) -> std::result::Result<u64, String> {
     match text.parse::<u64>() {
         Ok(0) => Err("it must be at least 1".to_owned()),
@@ -201,6 +241,22 @@ impl QueryArgs {
         Ok(wanted)
     }
 
+    /// The home projects: those of the flags, else those of the configuration. A name that is
+    /// that of a scope means its projects.
+    fn home(&self, app: &App) -> Result<Option<Vec<String>>> {
+        let config = app.config()?;
+        let patterns: Vec<String> = self
+            .home
+            .iter()
+            .flat_map(|name| match config.scopes.get(name) {
+                Some(scope) => scope.projects.clone(),
+                None => vec![name.trim_matches('/').to_owned()],
+            })
+            .collect();
+        let patterns = if patterns.is_empty() { config.query.home.clone() } else { patterns };
+        Ok((!patterns.is_empty()).then_some(patterns))
+    }
+
     fn request(&self, app: &App) -> Result<Request> {
         let now = clock::now_ms();
         let query = &app.config()?.query;
@@ -228,6 +284,15 @@ impl QueryArgs {
             scope: self.scope.resolve(app)?,
             settings: Settings::of_config(query),
             now,
+            options: Options {
+                depth: usize::from(self.depth),
+                home: self.home(app)?,
+                explain: self.explain,
+                rerank: !self.no_rerank || self.rerank,
+                facets: self.facets,
+                passage_chars: (self.format == Some(Format::Context))
+                    .then(|| context::passage_chars(self.max_tokens)),
+            },
         })
     }
 }
@@ -242,6 +307,17 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
         return Err(Error::new(ErrorKind::InvalidEnumValue, format!("--fields cannot hold {field:?}"))
             .hint(format!("fields: {}", json::FIELDS.join(", "))));
     }
+    match args.format {
+        Some(Format::Json) => app.globals.json = true,
+        Some(Format::Text | Format::Ndjson | Format::Context) if app.globals.json => {
+            return Err(Error::usage("--json and another --format were both asked for")
+                .hint("leave one of them out; LORE_ROBOT=1 asks for JSON too"));
+        }
+        Some(Format::Text | Format::Ndjson | Format::Context) | None => {}
+    }
+    if args.format == Some(Format::Context) && args.max_tokens < context::LEAST_TOKENS {
+        return Err(Error::usage(format!("--max-tokens must be at least {}", context::LEAST_TOKENS)));
+    }
     let request = args.request(app)?;
     let store = app.open_read_only()?;
     let (path, options) = (app.database_path()?, app.memory_options()?);
@@ -250,7 +326,16 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
         vars: &|name| app.var(name),
         memory: &|| Store::open(&path, options),
     };
-    let mut answer = search::answer_with(&store, Some(&service), &request)?;
+    let assist = Assist {
+        rerank: &app.config()?.rerank,
+        query: &app.config()?.query,
+        vars: &|name| app.var(name),
+        memory: &|| Store::open(&path, options),
+    };
+    let mut answer = search::answer_through(&store, Some(&service), Some(&assist), &request)?;
+    if args.rerank && app.config()?.rerank.provider == RerankProvider::None {
+        answer.warnings.push("no reranker is configured: set `provider` and `url` in [rerank]".to_owned());
+    }
     if args.limit > request.limit as u64 {
         answer
             .warnings
@@ -269,7 +354,28 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
             drop(writeln!(app.world.err, "warning: {}", search::snippet::printable(warning)));
         }
     }
-    app.reply_with_meta(&data, meta, |out| human::write(out, &request, &answer, highlight, args.explain))?;
+    match args.format {
+        Some(Format::Ndjson) => {
+            let highlight = args.highlight.unwrap_or(Highlight::None);
+            let mut lines = Vec::new();
+            for hit in &answer.hits {
+                let result =
+                    serde_json::Value::Object(json::chosen(hit, highlight, args.explain, &args.fields));
+                lines.extend_from_slice(result.to_string().as_bytes());
+                lines.push(b'\n');
+            }
+            app.reply_with_text(&lines)?;
+        }
+        Some(Format::Context) => {
+            let pack = context::pack(&request, &answer, args.max_tokens);
+            app.reply_with_text(pack.as_bytes())?;
+        }
+        Some(Format::Text | Format::Json) | None => {
+            let write =
+                |out: &mut super::Human<'_>| human::write(out, &request, &answer, highlight, args.explain);
+            app.reply_with_meta(&data, meta, write)?;
+        }
+    }
     super::observe::query(app, &store, &answer);
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! `lore.toml` says where things are (database, sources, services); `jobs/*.toml` say what
 //! is done. Neither is interpolated: a `$` in a value is a `$`.
 
+mod assist;
 mod known;
 mod layers;
 mod load;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::secret::SecretRef;
 
+pub use assist::{NerBackend, NerFallback, RerankConfig, RerankProvider};
 pub use telemetry::{MetricsConfig, NotifyConfig, TracingConfig};
 
 pub use crate::duration::{duration_text, maybe_duration_text};
@@ -45,6 +47,8 @@ pub struct Config {
     pub scopes: BTreeMap<String, ScopeConfig>,
     /// How texts become vectors.
     pub embedding: EmbeddingConfig,
+    /// Who reads the first results again and puts them in order.
+    pub rerank: RerankConfig,
     /// Where metrics go after each run.
     pub metrics: MetricsConfig,
     /// Where traces go.
@@ -63,6 +67,8 @@ impl Config {
             }
         }
         found.extend(self.embedding.token.iter().map(|token| ("embedding.token".to_owned(), token)));
+        found.extend(self.rerank.token.iter().map(|token| ("rerank.token".to_owned(), token)));
+        found.extend(self.query.ner_token.iter().map(|token| ("query.ner_token".to_owned(), token)));
         for (name, secret) in &self.tracing.headers {
             found.push((format!("tracing.headers.{name}"), secret));
         }
@@ -256,6 +262,50 @@ pub struct QueryConfig {
     pub lexical_weight: f64,
     /// For `rrf`: the larger, the more the ranks further down count. Default 60.
     pub rrf_k: f64,
+    /// Share of its parent's score that a neighbour in the graph of references gets. Default 0.4.
+    pub graph_factor: f64,
+    /// For items that many others refer to. Default 1.15; 1 turns it off.
+    pub hub_factor: f64,
+    /// References from other items that make a hub. Default 5.
+    pub hub_references: usize,
+    /// Whether the state of an item counts, by the three factors below. Default false: measured,
+    /// it did not help (docs/quality.md).
+    pub state_boosts: bool,
+    /// For open items. Default 1.2.
+    pub active_factor: f64,
+    /// For drafts and items labelled `blocked`. Default 0.8.
+    pub pending_factor: f64,
+    /// For closed items. Default 0.5.
+    pub stale_factor: f64,
+    /// Share of its copy's score that an item has at most that was moved. Default 0.5.
+    pub moved_factor: f64,
+    /// Age since the last change at which a score is halved: `180d`. Default: age does not count.
+    #[serde(skip_serializing_if = "Option::is_none", with = "maybe_duration_text")]
+    #[schemars(with = "Option<String>")]
+    pub recency_half_life: Option<Duration>,
+    /// Home projects, as in a scope: what lies outside counts `away_factor` times. Default: none.
+    pub home: Vec<String>,
+    /// For what lies outside of the home projects. Default 0.7.
+    pub away_factor: f64,
+    /// Who takes a question apart: `heuristic` (default, lore's own rules) or `llm`, a model behind
+    /// OpenAI's chat interface.
+    pub ner: NerBackend,
+    /// Address of the model's server, with or without `/v1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ner_url: Option<String>,
+    /// Model, exactly as the server names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ner_model: Option<String>,
+    /// Where the server's access token is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ner_token: Option<SecretRef>,
+    /// Time after which it is not waited for. Default `5s`.
+    #[serde(with = "duration_text")]
+    #[schemars(with = "String")]
+    pub ner_timeout: Duration,
+    /// What is done when it fails: `use_heuristic` (default), `empty_on_fail` (search without
+    /// free words) or `propagate` (fail).
+    pub ner_fallback: NerFallback,
     /// Whether confidential items and internal notes are answered when no scope is named.
     /// Default false.
     pub include_confidential: bool,
@@ -272,6 +322,23 @@ impl Default for QueryConfig {
             fusion: FusionMethod::Minmax,
             lexical_weight: 0.5,
             rrf_k: 60.0,
+            graph_factor: 0.4,
+            hub_factor: 1.15,
+            hub_references: 5,
+            state_boosts: false,
+            active_factor: 1.2,
+            pending_factor: 0.8,
+            stale_factor: 0.5,
+            moved_factor: 0.5,
+            recency_half_life: None,
+            home: Vec::new(),
+            away_factor: 0.7,
+            ner: NerBackend::Heuristic,
+            ner_url: None,
+            ner_model: None,
+            ner_token: None,
+            ner_timeout: Duration::from_secs(5),
+            ner_fallback: NerFallback::UseHeuristic,
             include_confidential: false,
         }
     }

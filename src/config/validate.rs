@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::{Config, ExportConfig, GitlabConfig, SourceConfig};
+use super::{Config, ExportConfig, GitlabConfig, NerBackend, RerankProvider, SourceConfig};
 use crate::duration::duration_text;
 use crate::secret::{SecretRef, is_variable_name};
 
@@ -54,6 +54,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     }
     lock(config, &mut found);
     query(config, &mut found);
+    services(config, &mut found);
     telemetry(config, &mut found);
     for (name, source) in &config.sources {
         let path = format!("sources.{name}");
@@ -106,11 +107,91 @@ fn query(config: &Config, found: &mut Found) {
         let valid = weight.is_finite() && weight >= 0.0;
         found.check(valid, format!("query.{name}"), format!("{weight} is no weight, expected 0 or more"));
     }
+    let factors = [
+        ("graph_factor", query.graph_factor, 1.0),
+        ("hub_factor", query.hub_factor, 10.0),
+        ("active_factor", query.active_factor, 10.0),
+        ("pending_factor", query.pending_factor, 10.0),
+        ("stale_factor", query.stale_factor, 10.0),
+        ("moved_factor", query.moved_factor, 1.0),
+        ("away_factor", query.away_factor, 10.0),
+        ("lexical_weight", query.lexical_weight, 1.0),
+    ];
+    for (name, factor, most) in factors {
+        let valid = factor.is_finite() && (0.0..=most).contains(&factor);
+        found.check(
+            valid,
+            format!("query.{name}"),
+            format!("{factor} is out of range, expected 0 to {most}"),
+        );
+    }
+    let rrf_k = query.rrf_k;
+    found.check(
+        rrf_k.is_finite() && rrf_k >= 0.0,
+        "query.rrf_k",
+        format!("{rrf_k} is out of range, expected 0 or more"),
+    );
+    for pattern in &query.home {
+        check_pattern("query.home", pattern, found);
+    }
     let range = 1..=MAX_CANDIDATES;
     found.check(
         range.contains(&query.candidates),
         "query.candidates",
         format!("{} is out of range, expected 1 to {MAX_CANDIDATES}", query.candidates),
+    );
+}
+
+fn services(config: &Config, found: &mut Found) {
+    let rerank = &config.rerank;
+    let is_on = rerank.provider != RerankProvider::None;
+    if let Some(url) = &rerank.url {
+        check_url("rerank.url", url, found);
+    }
+    found.check(
+        !is_on || rerank.url.is_some(),
+        "rerank.provider",
+        "the address of the reranker is missing: url = \"http://…\"",
+    );
+    let needs_model = rerank.provider == RerankProvider::Cohere;
+    found.check(
+        !needs_model || rerank.model.is_some(),
+        "rerank.provider",
+        "`cohere` needs the name of a model: model = \"…\"",
+    );
+    check_secret("rerank.token", rerank.token.as_ref(), found);
+    check_path("rerank.ca_file", rerank.ca_file.as_deref(), found);
+    found.check(
+        (2..=100).contains(&rerank.top_k),
+        "rerank.top_k",
+        format!("{} is out of range, expected 2 to 100", rerank.top_k),
+    );
+    found.check(
+        rerank.weight.is_finite() && (0.0..=1.0).contains(&rerank.weight),
+        "rerank.weight",
+        format!("{} is out of range, expected 0 to 1", rerank.weight),
+    );
+    found.check(!rerank.timeout.is_zero(), "rerank.timeout", "a timeout of zero lets no request succeed");
+    found.check(
+        (200..=100_000).contains(&rerank.max_chars),
+        "rerank.max_chars",
+        format!("{} is out of range, expected 200 to 100000", rerank.max_chars),
+    );
+    let query = &config.query;
+    if let Some(url) = &query.ner_url {
+        check_url("query.ner_url", url, found);
+    }
+    let is_llm = query.ner == NerBackend::Llm;
+    found.check(
+        !is_llm || query.ner_url.is_some(),
+        "query.ner",
+        "the address of the model is missing: ner_url = \"http://…\"",
+    );
+    check_secret("query.ner_token", query.ner_token.as_ref(), found);
+    found.check(
+        !query.ner_timeout.is_zero(),
+        "query.ner_timeout",
+        "a timeout of zero lets no request succeed",
     );
 }
 

@@ -21,8 +21,8 @@ pub struct Filter {
     pub states: Vec<String>,
     /// Title of the milestone.
     pub milestone: Option<String>,
-    /// Username of an assignee.
-    pub assignee: Option<String>,
+    /// Any of these assignees (usernames); empty: all.
+    pub assignees: Vec<String>,
     /// Created at or after.
     pub created_from: Option<Millis>,
     /// Created before.

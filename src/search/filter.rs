@@ -34,8 +34,10 @@ pub fn matches(pattern: &str, path: &str) -> bool {
 pub struct Known {
     /// All projects.
     pub projects: Vec<KnownProject>,
-    /// Labels that projects define; left empty when none is asked for.
+    /// Labels that visible projects define; left empty when none is asked for.
     pub labels: Vec<String>,
+    /// Usernames of authors and assignees; left empty when none is asked for.
+    pub users: Vec<String>,
 }
 
 /// The labels that a name means: itself; else in another case (`Bug`); else inside of any
@@ -53,6 +55,23 @@ fn label(name: &str, known: &[String]) -> Vec<String> {
     let scoped: Vec<String> =
         known.iter().filter(|label| label.to_lowercase().ends_with(&tail)).cloned().collect();
     if scoped.is_empty() { vec![name.to_owned()] } else { scoped }
+}
+
+/// The usernames that a name means: GitLab's are the same in any case.
+fn user(name: &str, known: &[String]) -> Vec<String> {
+    let lower = name.to_lowercase();
+    let same: Vec<String> = known.iter().filter(|user| user.to_lowercase() == lower).cloned().collect();
+    if same.is_empty() { vec![name.to_owned()] } else { same }
+}
+
+/// What may be seen, whatever is wanted of it.
+pub fn access(scope: &Scope, known: &Known) -> Filter {
+    let visible = || known.projects.iter().filter(|project| scope.allows(&project.path));
+    Filter {
+        projects: scope.projects.is_some().then(|| visible().map(|project| project.id).collect()),
+        include_restricted: scope.include_restricted,
+        ..Filter::default()
+    }
 }
 
 /// Resolves what was asked for inside a scope.
@@ -79,12 +98,12 @@ pub fn resolve(wanted: &Wanted, scope: &Scope, known: &Known, warnings: &mut Vec
     Ok(Filter {
         projects,
         types: wanted.types.clone(),
-        authors: wanted.authors.clone(),
+        authors: wanted.authors.iter().flat_map(|name| user(name, &known.users)).collect(),
         labels: wanted.labels.iter().map(|name| label(name, &known.labels)).collect(),
         paths: wanted.paths.clone(),
         states: wanted.states.clone(),
         milestone: wanted.milestone.clone(),
-        assignee: wanted.assignee.clone(),
+        assignees: wanted.assignee.iter().flat_map(|name| user(name, &known.users)).collect(),
         created_from: wanted.created_from,
         created_to: wanted.created_to,
         updated_from: wanted.updated_from,
@@ -146,7 +165,7 @@ mod tests {
             .map(|(id, path)| KnownProject { id, path: path.to_owned() })
             .collect();
         let labels = ["Regression", "bug", "kind::feature", "type::feature"].map(str::to_owned).to_vec();
-        Known { projects, labels }
+        Known { projects, labels, ..Known::default() }
     }
 
     #[test]

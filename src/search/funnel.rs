@@ -2,41 +2,113 @@
 
 use std::collections::BTreeMap;
 
-use super::feedback;
 use super::filter::{self, Known};
-use super::fuse::Method;
 use super::lexical::{self, Needles};
 use super::like::Like;
-use super::meaning::{self, Found, Meaning};
+use super::meaning::Meaning;
 use super::parse::Query;
-use super::rank::{self, Lists, Meant, Ranking};
-use super::stage::{Stages, Status};
-use super::{Answer, Explain, Group, Hit, Loosened, Mode, Request, Total};
-use super::{snippet, stem, words};
+use super::rank::{self, Ranking};
+use super::rerank::{Passages, RerankReport};
+use super::stage::Stages;
+use super::{Answer, Explain, Hit, Mode, Neighbour, Related, Request, Total};
+use super::{passage, snippet};
+use crate::config::RerankConfig;
 use crate::content::filter::{Bitset, Filter};
 use crate::error::Result;
 use crate::store::ReadTx;
 use crate::store::embeddings::chunk_span;
+use crate::store::search::graph::{Sight, links, names};
 use crate::store::search::{self as sql, Hydrated};
 
-/// Filters that are tried without at most: each is a search of its own.
-const MAX_LOOSENED: usize = 16;
+/// Related items that are told with a result.
+const RELATED: usize = 3;
 
 /// The stages at work.
 pub(super) struct Funnel<'a> {
-    tx: &'a ReadTx<'a>,
-    request: &'a Request,
-    query: Query,
-    stages: Stages,
-    warnings: Vec<String>,
+    pub(super) tx: &'a ReadTx<'a>,
+    pub(super) request: &'a Request,
+    pub(super) query: Query,
+    pub(super) stages: Stages,
+    pub(super) warnings: Vec<String>,
+    pub(super) corpus: sql::Corpus,
+    pub(super) known: Known,
+    pub(super) filter: Filter,
+    /// What may be answered; absent: everything.
+    pub(super) allowed: Option<Bitset>,
+    /// What may be seen, wanted or not; absent: everything.
+    pub(super) visible: Option<Bitset>,
+    /// Documents that may be seen.
+    pub(super) seen: i64,
+    /// Whether no further document is found by words.
+    pub(super) words_exhausted: bool,
+}
+
+/// A query between two looks at the database.
+pub(super) struct Ranked {
+    pub(super) query: Query,
+    pub(super) stages: Stages,
+    pub(super) warnings: Vec<String>,
+    pub(super) plan: lexical::Plan,
+    pub(super) ranking: Ranking,
+    pub(super) mode: Mode,
+    /// What a reranker is to read.
+    pub(super) passages: Passages,
     corpus: sql::Corpus,
     known: Known,
     filter: Filter,
     allowed: Option<Bitset>,
+    visible: Option<Bitset>,
+    seen: i64,
+    words_exhausted: bool,
+}
+
+impl Ranked {
+    /// Goes on on a later state of the database: what may no longer be seen goes.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub(super) fn wake<'a>(self, tx: &'a ReadTx<'a>, request: &'a Request) -> Result<(Funnel<'a>, Rest)> {
+        let now_allowed = sql::compile(tx, &self.filter)?;
+        let mut ranking = self.ranking;
+        if let Some(now_allowed) = &now_allowed {
+            ranking.entries.retain(|entry| now_allowed.contains(entry.id));
+        }
+        let mut allowed = self.allowed;
+        match (&mut allowed, now_allowed) {
+            (Some(allowed), Some(now)) => allowed.intersect(&now),
+            (None, Some(now)) => allowed = Some(now),
+            (Some(_) | None, None) => {}
+        }
+        let funnel = Funnel {
+            tx,
+            request,
+            query: self.query,
+            stages: self.stages,
+            warnings: self.warnings,
+            corpus: self.corpus,
+            known: self.known,
+            filter: self.filter,
+            allowed,
+            visible: self.visible,
+            seen: self.seen,
+            words_exhausted: self.words_exhausted,
+        };
+        Ok((funnel, Rest { plan: self.plan, ranking, mode: self.mode }))
+    }
+}
+
+/// What is left to be shown.
+pub(super) struct Rest {
+    pub(super) plan: lexical::Plan,
+    pub(super) ranking: Ranking,
+    pub(super) mode: Mode,
 }
 
 impl<'a> Funnel<'a> {
     /// SCOPE: what may be seen and is wanted.
+    ///
+    /// # Errors
+    /// Those of [`filter::resolve`] and of the database.
     pub(super) fn new(
         tx: &'a ReadTx<'a>,
         request: &'a Request,
@@ -45,12 +117,14 @@ impl<'a> Funnel<'a> {
         mut stages: Stages,
     ) -> Result<Self> {
         let mut warnings = query.warnings.clone();
-        let (corpus, known, filter, allowed) = stages.time("scope", |_| {
+        let (corpus, known, filter, allowed, visible, seen) = stages.time("scope", |_| {
             let corpus = sql::corpus(tx)?;
-            let labels = if query.wanted.labels.is_empty() { Vec::new() } else { sql::labels(tx)? };
-            let known = Known { projects: sql::projects(tx)?, labels };
+            let known = known(tx, request, &query)?;
             let filter = filter::resolve(&query.wanted, &request.scope, &known, &mut warnings)?;
-            let mut allowed = sql::compile(tx, &filter)?;
+            let access = filter::access(&request.scope, &known);
+            let visible = sql::compile(tx, &access)?;
+            let seen = sql::visible_count(tx, &access, visible.as_ref(), corpus.documents)?;
+            let mut allowed = if filter == access { visible.clone() } else { sql::compile(tx, &filter)? };
             if let Some(like) = like {
                 // What results are to be like is none itself.
                 let mut others = match allowed {
@@ -60,310 +134,156 @@ impl<'a> Funnel<'a> {
                 others.subtract(&Bitset::from_ids(like.documents.iter().copied()));
                 allowed = Some(others);
             }
-            Ok((corpus, known, filter, allowed))
+            Ok((corpus, known, filter, allowed, visible, seen))
         })?;
-        Ok(Self { tx, request, query, stages, warnings, corpus, known, filter, allowed })
+        Ok(Self {
+            tx,
+            request,
+            query,
+            stages,
+            warnings,
+            corpus,
+            known,
+            filter,
+            allowed,
+            visible,
+            seen,
+            words_exhausted: true,
+        })
     }
 
-    pub(super) fn run(mut self, meaning: Meaning) -> Result<Answer> {
+    /// Finds and orders: everything up to RERANK.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub(super) fn rank(mut self, meaning: &Meaning, reranker: Option<&RerankConfig>) -> Result<Ranked> {
         let plan = self.plan()?;
         let pinned = self.literal()?;
-        let wanted = self.request.offset.saturating_add(self.request.limit).saturating_add(1);
         let mode = if meaning.found.is_some() { self.request.mode } else { Mode::Lexical };
-        let ranking = match &meaning.found {
-            Some(found) => self.fused(&plan, &pinned, wanted, found, &meaning)?,
+        let mut ranking = match &meaning.found {
+            Some(found) => self.fused(&plan, &pinned, found, meaning)?,
             None => {
-                let ranking = self.lexical(&plan, &pinned, wanted)?;
-                self.without_meaning(&meaning);
+                let ranking = self.by_words(&plan, &pinned)?;
+                self.without_meaning(meaning);
                 ranking
             }
         };
-        for name in ["graph", "boost", "rerank"] {
-            self.stages.note(name, Status::Disabled);
-        }
+        self.refine(&mut ranking)?;
+        let passages = match reranker {
+            Some(config) => self.passages(&ranking, &plan.needles, config)?,
+            None => Passages::default(),
+        };
+        Ok(Ranked {
+            passages,
+            query: self.query,
+            stages: self.stages,
+            warnings: self.warnings,
+            plan,
+            ranking,
+            mode,
+            corpus: self.corpus,
+            known: self.known,
+            filter: self.filter,
+            allowed: self.allowed,
+            visible: self.visible,
+            seen: self.seen,
+            words_exhausted: self.words_exhausted,
+        })
+    }
+
+    /// Penalties, and what is shown: everything after RERANK.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub(super) fn present(mut self, rest: Rest, rerank: RerankReport) -> Result<Answer> {
+        let Rest { plan, mut ranking, mode } = rest;
+        self.penalise(&mut ranking)?;
+        let wanted = self.request.offset.saturating_add(self.request.limit).saturating_add(1);
+        self.deepen(&plan, &mut ranking, wanted)?;
         let (page, total) = self.stages.time("page", |_| Ok(page(self.request, &ranking)))?;
         let ids: Vec<i64> = page.iter().map(|entry| entry.id).collect();
         let tx = self.tx;
-        let (documents, spans) = self.stages.time("hydrate", |_| {
+        let sight = self.sight()?;
+        let (documents, spans, related, parents) = self.stages.time("hydrate", |_| {
             let mut spans = BTreeMap::new();
             for entry in &page {
                 if let Some(span) = entry.chunk_id.map(|id| chunk_span(tx, id)).transpose()?.flatten() {
                     spans.insert(entry.id, span);
                 }
             }
-            Ok((sql::hydrate(tx, &ids)?, spans))
+            let mut related = BTreeMap::new();
+            for (id, item) in sql::items(tx, &ids)? {
+                let sight = Sight { visible: &sight.0, allowed: &sight.1 };
+                let links = links(tx, item, sight, RELATED)?;
+                related.insert(id, links.into_iter().map(Related::of).collect::<Vec<_>>());
+            }
+            let parents: Vec<i64> =
+                page.iter().filter_map(|entry| entry.hop.as_ref()).map(|hop| hop.from).collect();
+            let parents: BTreeMap<i64, String> =
+                names(tx, &parents)?.into_iter().map(|(id, item)| (id, item.to_string())).collect();
+            Ok((sql::hydrate(tx, &ids)?, spans, related, parents))
         })?;
+        let facets = self.facets(&plan, &ranking, mode)?;
+        let hints = self.hints()?;
+        let total = match &facets {
+            // Everything was counted.
+            Some(facets) if self.request.min_score.is_none() && mode != Mode::Semantic => {
+                Total { count: facets.total.max(total.count), exact: true }
+            }
+            Some(_) | None => total,
+        };
+        let chars = self.request.options.passage_chars;
         let hits = self.stages.time("snippet", |_| {
             Ok(documents
                 .into_iter()
                 .filter_map(|document| {
                     let entry = page.iter().find(|entry| entry.id == document.id)?;
                     let span = spans.get(&document.id).copied();
-                    Some(hit(document, entry, span, &plan.needles))
+                    let related = related.get(&document.id).cloned().unwrap_or_default();
+                    let parent = entry.hop.as_ref().and_then(|hop| parents.get(&hop.from)).cloned();
+                    Some(Hit { related, ..hit(document, entry, span, &plan.needles, parent, chars) })
                 })
                 .collect::<Vec<_>>())
         })?;
         let loosened =
             if total.count == 0 && self.corpus.documents > 0 { self.loosen()? } else { Vec::new() };
+        let is_telling = self.request.options.explain || total.count == 0;
+        let terms = self.told_terms(plan.terms, is_telling)?;
         Ok(Answer {
             mode,
+            rerank,
             total,
             hits,
-            corpus: self.corpus.documents,
-            terms: plan.terms,
+            corpus: self.seen,
+            terms,
+            facets,
+            hints,
             loosened,
             warnings: self.warnings,
             stages: self.stages.into_vec(),
         })
     }
 
-    /// Says why words alone answer.
-    fn without_meaning(&mut self, meaning: &Meaning) {
-        self.stages.note("vector", meaning.status);
-        self.stages.add("vector", meaning.elapsed);
-        self.stages.note("fuse", Status::Skipped);
-        if let Some(error) = &meaning.error {
-            let hints: Vec<&str> = error.hints().iter().map(String::as_str).collect();
-            let hints = if hints.is_empty() { String::new() } else { format!(" ({})", hints.join("; ")) };
-            self.warnings.push(format!("answered by words alone: {}{hints}", error.full_message()));
-        } else if meaning.status == Status::Disabled {
-            self.warnings
-                .push("no embeddings are stored: answered by words alone (run `lore embed`)".to_owned());
-        }
+    /// What may be seen and what may be answered, as sets.
+    pub(super) fn sight(&self) -> Result<(Bitset, Bitset)> {
+        let all = sql::everything(self.tx)?;
+        Ok((self.visible.clone().unwrap_or_else(|| all.clone()), self.allowed.clone().unwrap_or(all)))
     }
+}
 
-    /// VECTOR and FUSE. Both lists are as deep as the configuration says, whatever page is
-    /// asked for; results by words that are deeper follow.
-    fn fused(
-        &mut self,
-        plan: &lexical::Plan,
-        pinned: &[i64],
-        wanted: usize,
-        found: &Found,
-        meaning: &Meaning,
-    ) -> Result<Ranking> {
-        let depth = self.request.settings.candidates;
-        let by_words = self.request.mode == Mode::Hybrid;
-        let lexical = if by_words {
-            self.lexical_once(plan, &[], depth)?
-        } else {
-            self.stages.note("lexical", Status::Skipped);
-            Ranking { entries: Vec::new(), exhausted: true }
-        };
-        let allowed = self.allowed_meanings()?;
-        let tx = self.tx;
-        let (mut hits, exhausted) =
-            self.stages.time("vector", |_| meaning::nearest(tx, found, allowed.as_ref(), depth))?;
-        self.stages.add("vector", meaning.elapsed);
-        let request = self.request;
-        let mut items = BTreeMap::new();
-        let mut ranking = self.stages.time("fuse", |_| {
-            let ids: Vec<i64> = pinned
-                .iter()
-                .copied()
-                .chain(lexical.entries.iter().map(|entry| entry.id))
-                .chain(hits.iter().map(|hit| hit.id))
-                .collect();
-            if request.group == Group::Item {
-                items = sql::items(tx, &ids)?.into_iter().collect();
-            }
-            let fuse = |hits: &[Meant]| {
-                Ranking::fused(&Lists {
-                    pinned,
-                    lexical: &lexical,
-                    vector: hits,
-                    items: (request.group == Group::Item).then_some(&items),
-                    discussion: request.settings.discussion_meaning,
-                    // Without words there is nothing to be put on one scale with.
-                    method: if by_words { request.settings.fusion } else { Method::Share },
-                    lexical_weight: if by_words { request.settings.lexical_weight } else { 0.0 },
-                    exhausted,
-                })
-            };
-            let ranking = fuse(&hits);
-            let strength = feedback::strength(&request.text, request.settings.feedback);
-            if !by_words || strength <= 0.0 {
-                return Ok(ranking);
-            }
-            let leaders = ranking.entries.iter().filter_map(|entry| Some((entry.id, entry.fused?.sum)));
-            let leaders: Vec<(i64, f64)> = leaders.take(feedback::LEADERS).collect();
-            feedback::apply(tx, found, &leaders, strength, &mut hits)?;
-            Ok(fuse(&hits))
-        })?;
-        if by_words && !lexical.exhausted && ranking.entries.len() < wanted {
-            let deeper = self.lexical(plan, &[], wanted.saturating_add(ranking.entries.len()))?;
-            let ids: Vec<i64> = deeper.entries.iter().map(|entry| entry.id).collect();
-            if request.group == Group::Item {
-                items.extend(sql::items(tx, &ids)?);
-            }
-            ranking.exhausted = deeper.exhausted && exhausted;
-            ranking.extend(deeper, (request.group == Group::Item).then_some(&items));
-        }
-        Ok(ranking)
-    }
-
-    /// Documents that may be found by meaning: what must or must not match binds there too.
-    fn allowed_meanings(&self) -> Result<Option<Bitset>> {
-        let (tx, query) = (self.tx, &self.query);
-        let mut allowed = self.allowed.clone();
-        for clause in &query.required {
-            let holding = sql::matching(tx, &lexical::clause_expression(clause).0)?;
-            match &mut allowed {
-                Some(allowed) => allowed.intersect(&holding),
-                None => allowed = Some(holding),
-            }
-        }
-        if let Some(excluded) = excluded(tx, query)? {
-            let mut rest = match allowed {
-                Some(allowed) => allowed,
-                None => sql::everything(tx)?,
-            };
-            rest.subtract(&excluded);
-            allowed = Some(rest);
-        }
-        Ok(allowed)
-    }
-
-    /// The expression and its weights.
-    fn plan(&mut self) -> Result<lexical::Plan> {
-        let (tx, corpus, query) = (self.tx, self.corpus.documents, &self.query);
-        if self.request.raw {
-            return Ok(raw_plan(&self.request.text));
-        }
-        self.stages.time("terms", |_| {
-            lexical::plan(query, corpus, &mut |expression, cap| sql::frequency(tx, expression, cap))
-        })
-    }
-
-    /// LITERAL: items that are named come first.
-    fn literal(&mut self) -> Result<Vec<i64>> {
-        if self.query.references.is_empty() {
-            self.stages.note("literal", Status::Skipped);
-            return Ok(Vec::new());
-        }
-        let (tx, references, allowed) = (self.tx, &self.query.references, &self.allowed);
-        self.stages.time("literal", |_| {
-            let mut ids = Vec::new();
-            for reference in references {
-                for (id, path) in sql::numbered(tx, reference.item_type, reference.iid)? {
-                    let seen = allowed.as_ref().is_none_or(|allowed| allowed.contains(id));
-                    if seen && reference.may_mean(&path) && !ids.contains(&id) {
-                        ids.push(id);
-                    }
-                }
-            }
-            Ok(ids)
-        })
-    }
-
-    /// LEXICAL, deep enough for the page that is asked for.
-    fn lexical(&mut self, plan: &lexical::Plan, pinned: &[i64], wanted: usize) -> Result<Ranking> {
-        let mut depth = self.request.settings.candidates.max(wanted.saturating_mul(2));
-        loop {
-            let ranking = self.lexical_once(plan, pinned, depth)?;
-            if ranking.exhausted || ranking.entries.len() >= wanted {
-                return Ok(ranking);
-            }
-            depth = depth.saturating_mul(4);
-        }
-    }
-
-    /// LEXICAL at one depth.
-    fn lexical_once(&mut self, plan: &lexical::Plan, pinned: &[i64], depth: usize) -> Result<Ranking> {
-        let Self { tx, request, query, allowed, corpus, .. } = self;
-        let average_length = average_length(request, *corpus);
-        let (tx, allowed) = (*tx, allowed.as_ref());
-        let filter_only = !request.raw && !query.has_text() && query.references.is_empty();
-        self.stages.time("lexical", |_| {
-            let found = if filter_only {
-                let mut remaining = None;
-                if let Some(excluded) = excluded(tx, query)? {
-                    let mut all = match allowed {
-                        Some(allowed) => allowed.clone(),
-                        None => sql::everything(tx)?,
-                    };
-                    all.subtract(&excluded);
-                    remaining = Some(all);
-                }
-                let ids = sql::newest(tx, remaining.as_ref().or(allowed), depth)?;
-                ids.into_iter().map(|id| sql::Scored { id, score: 0.0 }).collect()
-            } else {
-                match &plan.expression {
-                    Some(expression) => sql::ranked(
-                        tx,
-                        &sql::Ranked {
-                            expression,
-                            weights: request.settings.weights,
-                            average_length,
-                            phrases: (!request.raw).then_some(plan.phrases.as_slice()),
-                            allowed,
-                            limit: depth,
-                        },
-                    )?,
-                    None => Vec::new(),
-                }
-            };
-            let exhausted = found.len() < depth;
-            let all_ids: Vec<i64> = pinned.iter().copied().chain(found.iter().map(|hit| hit.id)).collect();
-            let items = match request.group {
-                Group::Item => Some(sql::items(tx, &all_ids)?),
-                Group::None => None,
-            };
-            Ok(Ranking::new(
-                pinned,
-                &found,
-                plan.mass,
-                items.as_deref(),
-                request.settings.discussion,
-                exhausted,
-            ))
-        })
-    }
-
-    /// How many documents there would be without each of the filters.
-    fn loosen(&mut self) -> Result<Vec<Loosened>> {
-        let mut out = Vec::new();
-        for (without, wanted) in self.query.wanted.each_left_out().into_iter().take(MAX_LOOSENED) {
-            let filter = filter::resolve(&wanted, &self.request.scope, &self.known, &mut Vec::new())?;
-            if filter == self.filter && wanted.in_title == self.query.wanted.in_title {
-                continue;
-            }
-            let allowed = sql::compile(self.tx, &filter)?;
-            let query = Query { wanted, ..self.query.clone() };
-            let documents = self.count(&query, allowed.as_ref())?;
-            if documents > 0 {
-                out.push(Loosened { without, documents });
-            }
-        }
-        out.sort_by(|a, b| b.documents.cmp(&a.documents).then_with(|| a.without.cmp(&b.without)));
-        Ok(out)
-    }
-
-    /// Matching documents, counted up to a bound.
-    fn count(&self, query: &Query, allowed: Option<&Bitset>) -> Result<usize> {
-        const ENOUGH: usize = 1_000;
-        let tx = self.tx;
-        if !self.request.raw && !query.has_text() {
-            return Ok(sql::newest(tx, allowed, ENOUGH)?.len());
-        }
-        let plan = if self.request.raw {
-            raw_plan(&self.request.text)
-        } else {
-            lexical::plan(query, self.corpus.documents, &mut |expression, cap| {
-                sql::frequency(tx, expression, cap)
-            })?
-        };
-        let Some(expression) = &plan.expression else { return Ok(0) };
-        let search = sql::Ranked {
-            expression,
-            weights: self.request.settings.weights,
-            average_length: None,
-            phrases: (!self.request.raw).then_some(plan.phrases.as_slice()),
-            allowed,
-            limit: ENOUGH,
-        };
-        Ok(sql::ranked(tx, &search)?.len())
-    }
+/// What names may mean: read only as far as the query has such names.
+fn known(tx: &ReadTx<'_>, request: &Request, query: &Query) -> Result<Known> {
+    let projects = sql::projects(tx)?;
+    let wanted = &query.wanted;
+    let labels = if wanted.labels.is_empty() {
+        Vec::new()
+    } else {
+        let visible = projects.iter().filter(|project| request.scope.allows(&project.path));
+        sql::labels(tx, &visible.map(|project| project.id).collect::<Vec<_>>())?
+    };
+    let users =
+        if wanted.authors.is_empty() && wanted.assignee.is_none() { Vec::new() } else { sql::usernames(tx)? };
+    Ok(Known { projects, labels, users })
 }
 
 /// PAGE: the part that is shown, and how many there are in all.
@@ -376,38 +296,16 @@ fn page<'r>(request: &Request, ranking: &'r Ranking) -> (Vec<&'r rank::Entry>, T
     (kept.into_iter().skip(request.offset).take(request.limit).collect(), total)
 }
 
-/// Items are compared with items; documents with all documents.
-fn average_length(request: &Request, corpus: sql::Corpus) -> Option<f64> {
-    match request.group {
-        Group::Item => corpus.item_length,
-        Group::None => None,
-    }
-}
-
-fn raw_plan(text: &str) -> lexical::Plan {
-    let mut needles = Needles::default();
-    for word in words::words(text).filter(|word| !matches!(*word, "AND" | "OR" | "NOT" | "NEAR")) {
-        needles.stems.entry(stem::index_form(word)).or_insert_with(|| word.to_owned());
-    }
-    lexical::Plan { expression: Some(text.trim().to_owned()), needles, ..lexical::Plan::default() }
-}
-
-/// Documents that hold what must not be there.
-fn excluded(tx: &ReadTx<'_>, query: &Query) -> Result<Option<Bitset>> {
-    let mut all: Option<Bitset> = None;
-    for clause in &query.excluded {
-        let set = sql::matching(tx, &lexical::clause_expression(clause).0)?;
-        match &mut all {
-            Some(all) => all.unite(&set),
-            None => all = Some(set),
-        }
-    }
-    Ok(all)
-}
-
 /// SNIPPET: the better passage of the text and the threads; without a word of the query, the
 /// passage whose meaning is nearest.
-fn hit(document: Hydrated, entry: &rank::Entry, span: Option<(usize, usize)>, needles: &Needles) -> Hit {
+fn hit(
+    document: Hydrated,
+    entry: &rank::Entry,
+    span: Option<(usize, usize)>,
+    needles: &Needles,
+    parent: Option<String>,
+    passage_chars: Option<usize>,
+) -> Hit {
     let mut snippet = snippet::build(&document.body, needles);
     let mut matched = std::mem::take(&mut snippet.matched);
     if !document.thread.is_empty() {
@@ -433,6 +331,22 @@ fn hit(document: Hydrated, entry: &rank::Entry, span: Option<(usize, usize)>, ne
         chunk: span,
         pinned: entry.pinned,
         matched,
+        neighbour_of: entry.hop.as_ref().zip(parent).map(|(hop, name)| Neighbour {
+            name,
+            phrase: hop.phrase,
+            depth: hop.depth,
+        }),
+        factors: entry.factors.clone(),
+        reranked: entry.reranked,
     };
-    Hit { document, score: entry.score, relevance: entry.relevance, snippet, explain }
+    let passage = passage_chars.map(|chars| passage::best(&document, span, needles, chars));
+    Hit {
+        document,
+        score: entry.score,
+        relevance: entry.relevance,
+        snippet,
+        passage,
+        related: Vec::new(),
+        explain,
+    }
 }

@@ -56,6 +56,10 @@ pub struct Term {
     pub documents: i64,
     /// Whether it is searched for.
     pub used: bool,
+    /// What was counted.
+    pub expression: String,
+    /// Whether it was made of a word and is not one that was written.
+    pub is_derived: bool,
 }
 
 /// A search that is ready to run.
@@ -136,7 +140,13 @@ impl Builder {
             Clause::Phrase(text) => text.clone(),
             Clause::Prefix(text) => format!("{text}*"),
         };
-        self.plan.terms.push(Term { text, documents, used: documents > 0 });
+        self.plan.terms.push(Term {
+            text,
+            documents,
+            used: documents > 0,
+            expression: counted,
+            is_derived: false,
+        });
         self.weigh(documents, 1.0);
         self.needles_of(clause);
         self.required.push(Part { expression, phrases: vec![(as_number(documents), 1.0); size] });
@@ -213,7 +223,13 @@ impl Builder {
             if is_used && word.documents >= common {
                 word.documents = count(&scoped(query, &quoted(&word.text)), self.corpus + 1)?;
             }
-            self.plan.terms.push(Term { text: word.text.clone(), documents: word.documents, used: is_used });
+            self.plan.terms.push(Term {
+                text: word.text.clone(),
+                documents: word.documents,
+                used: is_used,
+                expression: scoped(query, &quoted(&word.text)),
+                is_derived: false,
+            });
             let factor = match (titled, word.first_line, rare.contains(&at)) {
                 (true, true, true) => 3,
                 (true, true, false) => 2,
@@ -260,8 +276,15 @@ impl Builder {
         });
         let alone = self.optional.is_empty() && self.required.is_empty();
         for (text, expression, size) in phrases.chain(hashes).collect::<Vec<_>>() {
-            let documents = count(&scoped(query, &expression), self.corpus + 1)?;
-            self.plan.terms.push(Term { text: text.clone(), documents, used: documents > 0 });
+            let counted = scoped(query, &expression);
+            let documents = count(&counted, self.corpus + 1)?;
+            self.plan.terms.push(Term {
+                text: text.clone(),
+                documents,
+                used: documents > 0,
+                expression: counted,
+                is_derived: false,
+            });
             if query.hashes.contains(text) {
                 self.plan.needles.prefixes.insert(fold(text));
             } else {
@@ -293,21 +316,27 @@ impl Builder {
             };
             let expression = format!("({})", texts.iter().map(part).collect::<Vec<_>>().join(" AND "));
             let documents = count(&expression, self.corpus + 1)?;
+            for text in &texts {
+                if text.chars().any(is_cjk) {
+                    self.plan.needles.runs.insert(text.clone());
+                } else {
+                    words(text).for_each(|word| self.needle(word));
+                }
+            }
             if documents == 0 {
                 continue;
             }
             self.weigh(documents, 1.0);
             let share = 1.0 / as_number(i64::try_from(texts.len()).unwrap_or(i64::MAX));
+            self.plan.terms.push(Term {
+                text: texts.join(" "),
+                documents,
+                used: true,
+                expression: expression.clone(),
+                is_derived: true,
+            });
             self.optional
                 .push(Part { expression, phrases: vec![(as_number(documents), share); texts.len()] });
-            self.plan.terms.push(Term { text: texts.join(" "), documents, used: true });
-            for text in texts {
-                if text.chars().any(is_cjk) {
-                    self.plan.needles.runs.insert(text);
-                } else {
-                    words(&text).for_each(|word| self.needle(word));
-                }
-            }
         }
         Ok(())
     }

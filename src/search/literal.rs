@@ -78,6 +78,11 @@ pub fn is_hash(token: &str) -> bool {
         && token.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
+/// Whether a number may be the beginning of a commit hash too.
+pub fn is_digits_of_hash(token: &str) -> bool {
+    (7..=40).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// The numbers of a version (`1.2.3`, `v1.2`), without the `v`.
 pub fn version(token: &str) -> Option<&str> {
     let numbers = token.strip_prefix(['v', 'V']).unwrap_or(token);
@@ -96,6 +101,56 @@ pub fn is_compound(token: &str) -> bool {
             || token.contains("::")
             || token.contains("->")
             || token.starts_with("--"))
+}
+
+/// Whether a token is meant letter by letter: a hash, a version that is none of a number's
+/// usual forms, something written as one, an error code or ticket key, six figures or more, a
+/// name in camel case.
+pub fn is_pin(token: &str) -> bool {
+    if let Some(numbers) = version(token) {
+        return numbers.len() < token.len() || numbers.split('.').nth(2).is_some();
+    }
+    is_hash(token) || is_compound(token) || is_code(token) || is_camel(token)
+}
+
+/// Capitals, figures and hyphens with a figure in it, or six figures.
+fn is_code(token: &str) -> bool {
+    let digits = token.bytes().filter(u8::is_ascii_digit).count();
+    let shape = token.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() || b == b'-');
+    shape && token.len() >= 3 && digits > 0 && (digits < token.len() || digits >= 6)
+}
+
+/// A name like `getUserById`.
+fn is_camel(token: &str) -> bool {
+    let is_name = token.chars().all(|c| c.is_alphanumeric()) && token.chars().nth(3).is_some();
+    is_name && token.chars().zip(token.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase())
+}
+
+/// How much of what is meant letter by letter a document holds, 0 to 1. A difference of case
+/// counts a little less.
+pub fn holds(pins: &[String], parts: &[&str]) -> f64 {
+    let of_one = |pin: &String| {
+        if parts.iter().any(|part| stands_in(part, pin)) {
+            return 1.0;
+        }
+        let lower = pin.to_lowercase();
+        if parts.iter().any(|part| stands_in(&part.to_lowercase(), &lower)) { 0.9 } else { 0.0 }
+    };
+    #[expect(clippy::cast_precision_loss, reason = "a query holds few literals")]
+    let all = pins.len().max(1) as f64;
+    pins.iter().map(of_one).sum::<f64>() / all
+}
+
+/// Whether a text holds a literal, not as a part of a longer word. A hash may be cut short.
+fn stands_in(text: &str, pin: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let is_cut = is_hash(pin) || is_digits_of_hash(pin);
+    let (opens, closes) = (pin.starts_with(is_word), pin.ends_with(is_word) && !is_cut);
+    text.match_indices(pin).any(|(at, _)| {
+        let before = text.get(..at).and_then(|front| front.chars().next_back());
+        let after = text.get(at + pin.len()..).and_then(|rest| rest.chars().next());
+        !(opens && before.is_some_and(is_word) || closes && after.is_some_and(is_word))
+    })
 }
 
 /// Whether a token after a dash reads as an option of a command (`-DWITH_SSL`, `--force`,
@@ -153,6 +208,28 @@ mod tests {
         assert_eq!(version("1."), None);
         assert!(is_compound("POL-358") && is_compound("src/search/mod.rs:1227") && is_compound("a::b"));
         assert!(!is_compound("state-of-the-art") && !is_compound("word"));
+        for pin in
+            ["E0382", "FDD-12313", "123456", "getUserById", "src/a.rs", "v1.2", "1.2.3", "a_b", "4c76932b1"]
+        {
+            assert!(is_pin(pin), "{pin}");
+        }
+        for no in ["1.2", "API", "12345", "Crash", "state-of-the-art", "iOS", "HTTP"] {
+            assert!(!is_pin(no), "{no}");
+        }
         assert!(is_option("DWITH_SSL") && is_option("-force") && is_option("v") && !is_option("draft"));
+    }
+
+    #[test]
+    fn a_literal_is_held_as_a_whole() {
+        let held = |pin: &str, text: &str| holds(&[pin.to_owned()], &["", text]);
+        assert_eq!(held("E0382", "error[E0382]: use of moved value"), 1.0);
+        assert_eq!(held("E038", "error[E0382]"), 0.0);
+        assert_eq!(held("POL-35", "POL-358"), 0.0);
+        assert_eq!(held("e0382", "E0382"), 0.9);
+        assert_eq!(held("4c76932b1", "fixed in 4c76932b1e0f"), 1.0);
+        assert_eq!(held("0000000000", "at 0000000000ab"), 1.0);
+        assert_eq!(held("::new()", "Vec::new()"), 1.0);
+        assert_eq!(held("日本", "日本語"), 0.0);
+        assert_eq!(holds(&["a_b".to_owned(), "c_d".to_owned()], &["a_b"]), 0.5);
     }
 }

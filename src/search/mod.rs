@@ -1,27 +1,36 @@
 //! Answers a query: one funnel of stages, each timed, each with a status.
 //!
 //! ```text
-//! PARSE → SCOPE → LEXICAL ┐
-//!                 VECTOR  ├→ FUSE → BOOST → RERANK → PAGE → HYDRATE → SNIPPET
-//!                 LITERAL │
-//!                 GRAPH   ┘
+//! PARSE → SCOPE → LITERAL ┐
+//!                 LEXICAL ├→ FUSE → GRAPH → BOOST → RERANK → PENALTIES → PAGE → HYDRATE → SNIPPET
+//!                 VECTOR  ┘
 //! ```
 //!
 //! The filter is compiled once, into a set of document ids that every retriever obeys; no
 //! stage adds a document that is not in it. A retriever hands on a *bucket*: documents in
-//! its order, each once. Stages that are not built yet report `disabled`.
+//! its order, each once. What comes after FUSE works on the same list whatever page is asked
+//! for, so that pages never overlap.
 
+pub mod adjust;
+mod ask;
+mod extract;
 mod feedback;
 pub mod filter;
 mod funnel;
 pub mod fuse;
+pub mod graph;
 pub mod lexical;
 mod like;
 pub mod literal;
 pub mod meaning;
+mod overview;
 pub mod parse;
+mod passage;
 pub mod rank;
 pub mod reference;
+mod refine;
+pub mod rerank;
+mod retrieve;
 pub mod snippet;
 pub mod stage;
 pub mod stem;
@@ -31,17 +40,23 @@ pub mod words;
 use std::collections::BTreeSet;
 
 use crate::clock::Millis;
-use crate::config::{FusionMethod, QueryConfig};
+use crate::config::{FusionMethod, QueryConfig, RerankProvider};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
 use crate::store::search::Hydrated;
+use crate::store::search::facets::Facets;
+use crate::store::search::graph::Link;
+use crate::store::search::hints::Known;
 
+use adjust::{Boosts, Factor};
+pub use ask::Assist;
 use filter::Scope;
 use funnel::Funnel;
 use fuse::Method;
 use like::Like;
 use meaning::{Meaning, Service};
 use parse::Query;
+use rerank::RerankReport;
 use snippet::Snippet;
 use stage::{Stage, Stages, Status};
 use wanted::Wanted;
@@ -106,6 +121,8 @@ pub struct Settings {
     pub lexical_weight: f64,
     /// How far the first results move the vector of a long question; 0: not at all.
     pub feedback: f64,
+    /// Coefficients of boosts and penalties.
+    pub boosts: Boosts,
 }
 
 impl Settings {
@@ -123,6 +140,21 @@ impl Settings {
             },
             lexical_weight: config.lexical_weight.clamp(0.0, 1.0),
             feedback: FEEDBACK,
+            boosts: Boosts {
+                neighbour: config.graph_factor,
+                parents: graph::PARENTS,
+                hub: config.hub_factor,
+                hub_least: config.hub_references,
+                by_state: config.state_boosts,
+                active: config.active_factor,
+                pending: config.pending_factor,
+                stale: config.stale_factor,
+                half_life: config
+                    .recency_half_life
+                    .map(|it| Millis::try_from(it.as_millis()).unwrap_or(Millis::MAX)),
+                away: config.away_factor,
+                moved: config.moved_factor,
+            },
         }
     }
 }
@@ -154,6 +186,31 @@ pub struct Request {
     pub settings: Settings,
     /// The time of asking.
     pub now: Millis,
+    /// What is not asked of every query.
+    pub options: Options,
+}
+
+/// What is not asked of every query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Steps from the best results to their neighbours, at most [`graph::MAX_DEPTH`].
+    pub depth: usize,
+    /// Projects that are home, as patterns: what lies outside counts less.
+    pub home: Option<Vec<String>>,
+    /// Whether the answer says how it came to be.
+    pub explain: bool,
+    /// Whether a reranker is asked, if there is one.
+    pub rerank: bool,
+    /// Whether facets are counted.
+    pub facets: bool,
+    /// Characters of the passage that each result brings along; absent: none.
+    pub passage_chars: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { depth: 1, home: None, explain: false, rerank: true, facets: false, passage_chars: None }
+    }
 }
 
 /// A result.
@@ -168,8 +225,40 @@ pub struct Hit {
     pub relevance: f64,
     /// The passage that answers.
     pub snippet: Snippet,
+    /// A longer passage, when it was asked for.
+    pub passage: Option<String>,
+    /// Items that it refers to or that refer to it, the most telling first.
+    pub related: Vec<Related>,
     /// Where it came from.
     pub explain: Explain,
+}
+
+/// An item related to a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Related {
+    /// Its whole reference.
+    pub reference: String,
+    /// What the result has to do with it: `closed by`, `moved to`.
+    pub phrase: &'static str,
+    /// Its title.
+    pub title: Option<String>,
+}
+
+impl Related {
+    fn of(link: Link) -> Self {
+        Self { reference: link.item.to_string(), phrase: link.phrase(), title: link.title }
+    }
+}
+
+/// The neighbour through which a result was found, or lifted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its whole reference.
+    pub name: String,
+    /// What the result has to do with it.
+    pub phrase: &'static str,
+    /// Steps from a result that was found otherwise.
+    pub depth: usize,
 }
 
 /// Where a result came from.
@@ -191,6 +280,12 @@ pub struct Explain {
     pub pinned: bool,
     /// Words of the query that it holds.
     pub matched: BTreeSet<String>,
+    /// The result that it is a neighbour of, when that decided.
+    pub neighbour_of: Option<Neighbour>,
+    /// What changed the score after fusion, in order.
+    pub factors: Vec<Factor>,
+    /// Score of the reranker, as it came.
+    pub reranked: Option<f64>,
 }
 
 /// How many results there are.
@@ -216,14 +311,20 @@ pub struct Loosened {
 pub struct Answer {
     /// How it was looked for in the end.
     pub mode: Mode,
+    /// What became of reranking.
+    pub rerank: RerankReport,
     /// How many results there are.
     pub total: Total,
     /// This page of them.
     pub hits: Vec<Hit>,
-    /// Documents in the index.
+    /// Documents in the index that may be seen.
     pub corpus: i64,
-    /// Words of the query and what became of them.
+    /// Words of the query and what became of them: with explanations, or without results.
     pub terms: Vec<lexical::Term>,
+    /// How all results are spread, when it was asked for.
+    pub facets: Option<Facets>,
+    /// With explanations: what the words of the query are names of.
+    pub hints: Vec<Known>,
     /// Without results: the filters that stand in the way, the most telling first.
     pub loosened: Vec<Loosened>,
     /// What was done otherwise than asked.
@@ -248,22 +349,63 @@ pub fn answer(store: &Store, request: &Request) -> Result<Answer> {
 /// # Errors
 /// As [`answer`]; a semantic search also fails as the embedding service fails.
 pub fn answer_with(store: &Store, service: Option<&Service<'_>>, request: &Request) -> Result<Answer> {
+    answer_through(store, service, None, request)
+}
+
+/// As [`answer_with`], with what `assist` adds: a reranker, and a model that takes the question
+/// apart. Without them, or when they fail, the answer is the one without them.
+///
+/// # Errors
+/// As [`answer_with`]; with `query.ner_fallback = "propagate"` also as the extractor fails.
+pub fn answer_through(
+    store: &Store,
+    service: Option<&Service<'_>>,
+    assist: Option<&Assist<'_>>,
+    request: &Request,
+) -> Result<Answer> {
+    let mut asked = Stages::default();
+    let (query, like) = asked.time("parse", |_| read_query(store, request))?;
+    let query = extract::tokens(store, assist, request, query, &mut asked)?;
+    let reranker = assist
+        .map(|assist| assist.rerank)
+        .filter(|config| request.options.rerank && config.provider != RerankProvider::None);
     // The index may be replaced while the query is embedded; then it is embedded once more.
     for is_last in [false, true] {
-        let mut stages = Stages::default();
-        let (query, like) = stages.time("parse", |_| read_query(store, request))?;
         let meaning = find_meaning(store, service, request, &query, like.as_ref())?;
-        let answer = store.read(|tx| {
+        let done = store.read(|tx| {
             if !is_last && !meaning.is_current(tx)? {
                 return Ok(None);
             }
-            Funnel::new(tx, request, query, like.as_ref(), stages)?.run(meaning).map(Some)
+            let (query, stages) = (query.clone(), asked.clone());
+            let mut ranked =
+                Funnel::new(tx, request, query, like.as_ref(), stages)?.rank(&meaning, reranker)?;
+            if reranker.is_some() {
+                return Ok(Some(Step::Waits(Box::new(ranked))));
+            }
+            let report = rerank::rerank(store, assist, request, &mut ranked)?;
+            let (funnel, rest) = ranked.wake(tx, request)?;
+            Ok(Some(Step::Done(Box::new(funnel.present(rest, report)?))))
         })?;
-        if let Some(answer) = answer {
-            return Ok(answer);
+        match done {
+            Some(Step::Done(answer)) => return Ok(*answer),
+            Some(Step::Waits(mut ranked)) => {
+                let report = rerank::rerank(store, assist, request, &mut ranked)?;
+                return store.read(|tx| {
+                    let (funnel, rest) = ranked.wake(tx, request)?;
+                    funnel.present(rest, report)
+                });
+            }
+            None => {}
         }
     }
     Err(Error::internal("a query was given up"))
+}
+
+/// How far one look at the database led.
+enum Step {
+    Done(Box<Answer>),
+    /// The network is asked before the next look.
+    Waits(Box<funnel::Ranked>),
 }
 
 fn read_query(store: &Store, request: &Request) -> Result<(Query, Option<Like>)> {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::literal::{self, Reference};
 use super::wanted::{OPERATORS, Wanted};
-use super::words::{is_word_char, words};
+use super::words::{is_stop_word, is_word_char, words};
 use crate::clock::Millis;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -19,6 +19,9 @@ pub const MAX_WORDS: usize = 64;
 
 /// Words beyond which a query is prose: quotation marks and signs in it are punctuation.
 const PROSE: usize = 12;
+
+/// Words beside literals up to which a query is about the literals.
+const FREE_WORDS: usize = 3;
 
 /// Characters of a query that are read.
 const MAX_CHARS: usize = 65_536;
@@ -46,6 +49,11 @@ pub struct Query {
     pub excluded: Vec<Clause>,
     /// Items that are named.
     pub references: Vec<Reference>,
+    /// What is meant letter by letter, as it was written: hashes, codes, versions, paths,
+    /// ticket keys, identifiers, quoted texts.
+    pub pins: Vec<String>,
+    /// Words beside these and the references that are no stop words.
+    pub free_words: usize,
     /// Filters.
     pub wanted: Wanted,
     /// The tokens as they were written, without operators, for terms that are made of them.
@@ -72,6 +80,16 @@ impl Query {
             && self.literals.is_empty()
             && self.hashes.is_empty()
             && self.required.is_empty())
+    }
+
+    /// Whether nothing but filters is asked for.
+    pub fn filter_only(&self, raw: bool) -> bool {
+        !raw && !self.has_text() && self.references.is_empty()
+    }
+
+    /// Whether what is meant letter by letter is what the query is about.
+    pub fn pins_bind(&self) -> bool {
+        !self.pins.is_empty() && self.free_words <= FREE_WORDS
     }
 
     /// Whether all that is asked for are items and commits, by their names.
@@ -101,6 +119,56 @@ pub fn parse(text: &str, flags: Wanted, now: Millis) -> Result<Query> {
         }
     }
     reader.finish()
+}
+
+/// The query with other free tokens than its own: keywords, and literals that are meant letter
+/// by letter. What binds, what is named and the filters stay; no token is read as an operator.
+pub fn with_tokens(query: Query, keywords: &[String], literals: &[String]) -> Query {
+    let mut reader = Reader { query: emptied(query), ..Reader::default() };
+    for text in keywords.iter().chain(literals) {
+        for token in text.split_whitespace() {
+            reader.add_token(token);
+            reader.plain(token);
+        }
+    }
+    for literal in literals {
+        let is_new = !reader.query.pins.contains(literal);
+        if is_new && words(literal).next().is_some() {
+            reader.push_once(|query| &mut query.pins, literal.trim());
+        }
+    }
+    reader.query.first_line = reader.query.words.len();
+    reader.query
+}
+
+/// The query without its free tokens.
+///
+/// # Errors
+/// [`ErrorKind::NoUsableTokens`] when nothing is left.
+pub fn without_tokens(query: Query) -> Result<Query> {
+    let query = emptied(query);
+    if !query.has_text() && query.references.is_empty() && query.wanted.is_empty() {
+        return Err(no_usable_tokens());
+    }
+    Ok(query)
+}
+
+fn emptied(query: Query) -> Query {
+    Query {
+        words: Vec::new(),
+        first_line: 0,
+        literals: Vec::new(),
+        hashes: Vec::new(),
+        pins: Vec::new(),
+        free_words: 0,
+        tokens: Vec::new(),
+        ..query
+    }
+}
+
+fn no_usable_tokens() -> Error {
+    Error::new(ErrorKind::NoUsableTokens, "the query holds no word to search for")
+        .hint("ask with words, a quoted phrase, a reference like #12, or a filter like is:open")
 }
 
 /// A piece of a line: what stands before a quoted part, and that part.
@@ -173,6 +241,9 @@ impl Reader {
         if let Some(quoted) = &token.quoted {
             self.add_text(bare);
             self.add_text(quoted);
+            if bare != "-" && words(quoted).next().is_some() {
+                self.push_once(|query| &mut query.pins, quoted.trim());
+            }
             match bare {
                 "-" => self.exclude(quoted),
                 "+" | "" => self.require(quoted),
@@ -206,10 +277,14 @@ impl Reader {
                 }
                 meaning.push_str(token);
             }
-            let tokens = &mut self.query.tokens;
-            if tokens.len() < MAX_WORDS && !tokens.iter().any(|known| known == token) {
-                tokens.push(token.to_owned());
-            }
+            self.add_token(token);
+        }
+    }
+
+    fn add_token(&mut self, token: &str) {
+        let tokens = &mut self.query.tokens;
+        if tokens.len() < MAX_WORDS && !tokens.iter().any(|known| known == token) {
+            tokens.push(token.to_owned());
         }
     }
 
@@ -253,9 +328,17 @@ impl Reader {
         if let Some(reference) = literal::reference(inner) {
             return self.reference(inner, reference);
         }
+        if literal::is_pin(inner) {
+            self.push_once(|query| &mut query.pins, inner);
+        } else {
+            self.query.free_words += words(inner).filter(|word| !is_stop_word(word)).count();
+        }
         if literal::is_hash(inner) {
             self.push_once(|query| &mut query.hashes, inner);
             return;
+        }
+        if literal::is_digits_of_hash(inner) {
+            self.push_once(|query| &mut query.hashes, inner);
         }
         if let Some(numbers) = literal::version(inner) {
             let joined = words(numbers).collect::<Vec<_>>().join(" ");
@@ -362,8 +445,7 @@ impl Reader {
             self.query.warnings.push(format!("words of more than {MAX_WORD_CHARS} characters were left out"));
         }
         if !self.query.has_text() && self.query.references.is_empty() && self.query.wanted.is_empty() {
-            return Err(Error::new(ErrorKind::NoUsableTokens, "the query holds no word to search for")
-                .hint("ask with words, a quoted phrase, a reference like #12, or a filter like is:open"));
+            return Err(no_usable_tokens());
         }
         Ok(self.query)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::adjust::{Factor, Hop};
 use super::fuse::{self, Bucket, Method};
 use crate::store::search::{ItemKey, Scored};
 
@@ -35,6 +36,12 @@ pub(super) struct Entry {
     pub(super) chunk_id: Option<i64>,
     /// What each list gave.
     pub(super) fused: Option<Fusion>,
+    /// The item that it is a neighbour of, when that counts for more than what was found.
+    pub(super) hop: Option<Hop>,
+    /// What changed the score afterwards, in order.
+    pub(super) factors: Vec<Factor>,
+    /// What the reranker said.
+    pub(super) reranked: Option<f64>,
 }
 
 /// What the lists gave to a fused score.
@@ -141,10 +148,7 @@ impl Ranking {
                 fts_rank: place.map(|(rank, _)| rank),
                 bm25,
                 pinned: is_pinned,
-                vector_rank: None,
-                cosine: None,
-                chunk_id: None,
-                fused: None,
+                ..Entry::default()
             });
         }
         Self { entries, exhausted }
@@ -222,6 +226,7 @@ impl Ranking {
                 // A passage has its place in its own document only.
                 chunk_id: hit.filter(|hit| hit.id == id).map(|hit| hit.chunk_id),
                 fused: Some(Fusion { lexical: part(0), vector: part(1), sum: item.score }),
+                ..Entry::default()
             };
             match pinned.iter().position(|name| *name == item.document_id) {
                 Some(at) => {
@@ -243,8 +248,9 @@ impl Ranking {
         Self { entries, exhausted: lists.lexical.exhausted && lists.exhausted }
     }
 
-    /// Adds results by words that were too deep to be fused.
-    pub(super) fn extend(&mut self, deeper: Self, items: Option<&BTreeMap<i64, ItemKey>>) {
+    /// Adds results by words that were too deep for the list; none of them scores more than
+    /// `ceiling`.
+    pub(super) fn extend(&mut self, deeper: Self, items: Option<&BTreeMap<i64, ItemKey>>, ceiling: f64) {
         let key = |id: i64| match items.and_then(|items| items.get(&id)) {
             Some(item) => (i64::from(item.merge_request), item.item_id),
             None => (-1, id),
@@ -252,7 +258,7 @@ impl Ranking {
         let mut known: BTreeSet<(i64, i64)> = self.entries.iter().map(|entry| key(entry.id)).collect();
         for entry in deeper.entries {
             if known.insert(key(entry.id)) {
-                self.entries.push(Entry { score: 0.0, ..entry });
+                self.entries.push(Entry { score: entry.score.min(ceiling), ..entry });
             }
         }
     }
@@ -399,7 +405,7 @@ mod tests {
         assert_eq!((ranking.entries[0].vector_rank, ranking.entries[0].pinned), (Some(1), true));
         assert!(!ranking.exhausted);
         let deeper = Ranking::new(&[], &hits(&[(5, 6.0), (7, 2.0), (8, 1.0)]), 8.0, None, 0.5, true);
-        ranking.extend(deeper, None);
+        ranking.extend(deeper, None, 0.0);
         assert_eq!(ids(&ranking), [7, 9, 5, 8]);
         assert!(ranking.entries.is_sorted_by(|a, b| a.score >= b.score));
     }

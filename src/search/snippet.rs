@@ -42,11 +42,43 @@ pub fn build(text: &str, needles: &Needles) -> Snippet {
     let scanned = text.char_indices().nth(MAX_SCAN).map_or(text, |(at, _)| text.split_at(at).0);
     let hits = find(scanned, needles);
     let matched = hits.iter().map(|hit| hit.word.to_owned()).collect();
-    let (first, density) = densest(&hits);
+    let (first, density) = densest(&hits, LENGTH - LEAD);
     let start = hits.get(first).map_or(0, |hit| lead_in(scanned, hit.from));
     let window = hits.get(first..).unwrap_or_default();
     let (text, highlights) = write(scanned, start, window);
     Snippet { text, highlights, matched, density }
+}
+
+/// The part of a text, at most `chars` characters, in which the most words of the query stand,
+/// with its line ends, and how many different ones. What is left out is marked by `…`.
+pub fn excerpt(text: &str, needles: &Needles, chars: usize) -> (String, usize) {
+    let text = text.trim();
+    let is_whole = text.chars().nth(chars).is_none();
+    let scanned = text.char_indices().nth(MAX_SCAN).map_or(text, |(at, _)| text.split_at(at).0);
+    let hits = find(scanned, needles);
+    let (first, density) = densest(&hits, chars.saturating_sub(LEAD).max(1));
+    if is_whole || chars < 3 {
+        return (clean(text.chars().take(chars)), density);
+    }
+    let room = chars - 2;
+    let start = hits.get(first).map_or(0, |hit| lead_in(scanned, hit.from));
+    let before = text.get(..start).map_or(0, |front| front.chars().count());
+    // A passage near the end begins earlier, so that it is as long as the others.
+    let from = before.min(text.chars().count().saturating_sub(room));
+    let mut out = String::new();
+    if from > 0 {
+        out.push('…');
+    }
+    out.push_str(clean(text.chars().skip(from).take(room)).trim());
+    if text.chars().nth(from + room).is_some() {
+        out.push('…');
+    }
+    (out, density)
+}
+
+/// Text without what would steer a terminal, its line ends kept.
+fn clean(text: impl Iterator<Item = char>) -> String {
+    text.filter(|c| matches!(c, '\n' | '\t') || !is_unprintable(*c)).collect()
 }
 
 /// The words of the query that a text holds.
@@ -112,13 +144,14 @@ fn words_at(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The hit at which the best window begins, and how many different words it holds.
-fn densest(hits: &[Hit<'_>]) -> (usize, usize) {
+/// The hit at which the best window of `room` bytes begins, and how many different words it
+/// holds.
+fn densest(hits: &[Hit<'_>], room: usize) -> (usize, usize) {
     let mut best = (0, 0, 0);
     let mut inside: BTreeMap<&str, usize> = BTreeMap::new();
     let mut end = 0;
     for (start, first) in hits.iter().enumerate() {
-        while let Some(hit) = hits.get(end).filter(|hit| hit.to <= first.from + (LENGTH - LEAD)) {
+        while let Some(hit) = hits.get(end).filter(|hit| hit.to <= first.from + room) {
             *inside.entry(hit.word).or_default() += 1;
             end += 1;
         }

@@ -58,7 +58,7 @@ pub struct Stage {
 }
 
 /// Collects the stages of one query.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Stages(Vec<Stage>);
 
 impl Stages {

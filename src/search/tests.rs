@@ -1,4 +1,8 @@
 use super::*;
+
+mod graph;
+mod properties;
+
 use crate::content::filter::PathFilter;
 use crate::store::fixtures::{Doc, with};
 
@@ -16,6 +20,7 @@ fn request(text: &str) -> Request {
         scope: Scope::default(),
         settings: Settings::of_config(&crate::config::QueryConfig::default()),
         now: 10_000_000,
+        options: Options::default(),
     }
 }
 

@@ -153,6 +153,13 @@ pub fn insert(tx: &WriteTx<'_>, doc: &Doc) -> Result<i64> {
     Ok(id)
 }
 
+/// Writes a reference of a document.
+pub fn refer(tx: &WriteTx<'_>, id: i64, kind: &str, target: &str, path: &str, iid: i64) -> Result<()> {
+    let values = params![id, kind, target, path, iid];
+    tx.sql().execute("INSERT OR IGNORE INTO document_refs VALUES (?1, ?2, ?3, ?4, ?5)", values)?;
+    Ok(())
+}
+
 /// Fills `document_lengths` from FTS5's own counts.
 pub fn store_lengths(tx: &WriteTx<'_>) -> Result<()> {
     let sizes: Vec<(i64, Vec<u8>)> = tx

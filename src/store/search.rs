@@ -14,10 +14,15 @@ use crate::content::filter::{Bitset, Filter, PathFilter};
 use crate::content::{ItemType, SourceType};
 use crate::error::{Error, ErrorKind, Result};
 
+pub mod facets;
+pub mod graph;
+pub mod hints;
 mod items;
+mod names;
 
 pub use super::rank::{SATURATION, idf};
 pub use items::{ItemKey, documents_of, items, numbered};
+pub use names::{frequency_in, labels, usernames, visible_count};
 
 /// A project, as filters name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,16 +40,6 @@ pub struct KnownProject {
 pub fn projects(tx: &ReadTx<'_>) -> Result<Vec<KnownProject>> {
     let mut statement = tx.sql().prepare_cached("SELECT id, path FROM projects ORDER BY path, id")?;
     let rows = statement.query_map([], |row| Ok(KnownProject { id: row.get(0)?, path: row.get(1)? }))?;
-    Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-/// Names of the labels that projects define.
-///
-/// # Errors
-/// Those of SQLite.
-pub fn labels(tx: &ReadTx<'_>) -> Result<Vec<String>> {
-    let mut statement = tx.sql().prepare_cached("SELECT DISTINCT name FROM labels ORDER BY name")?;
-    let rows = statement.query_map([], |row| row.get(0))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -209,10 +204,11 @@ fn predicates(filter: &Filter) -> Vec<(String, Vec<Value>)> {
             labels.iter().cloned().map(Value::from).collect(),
         ));
     }
-    if let Some(assignee) = &filter.assignee {
+    if !filter.assignees.is_empty() {
+        let marks = vec!["?"; filter.assignees.len()].join(", ");
         out.push((
-            "SELECT document_id FROM document_assignees WHERE username = ?".to_owned(),
-            vec![Value::from(assignee.clone())],
+            format!("SELECT document_id FROM document_assignees WHERE username IN ({marks})"),
+            filter.assignees.iter().cloned().map(Value::from).collect(),
         ));
     }
     for path in &filter.paths {

@@ -7,6 +7,8 @@
     reason = "the rules of the library; a test fails by panicking and reads its surroundings"
 )]
 
+/// The forms of an answer of `lore query`.
+mod answers;
 /// Copies of the database.
 mod backup;
 /// `lore config`: places, precedence, secrets.
@@ -59,6 +61,8 @@ mod image;
 mod jobs;
 /// Kept answers, links and history, and how they are pruned.
 mod kept;
+/// Literals over real projects, when they are on this machine.
+mod literals;
 /// Answers by meaning, and without it.
 mod meaning;
 /// `lore metrics` and what real servers make of it.
@@ -69,6 +73,8 @@ mod quality;
 mod query;
 /// Groups and deletions from end to end.
 mod reconcile;
+/// Reranking and taking questions apart, by services of our own.
+mod rerank;
 /// `--resume` and `--skip-if-fresh`.
 mod resume;
 /// The table of smoke tests.

@@ -34,7 +34,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("export", &["clock", "config", "content", "engine::cancel", "error"]),
     ("embed", &["backoff", "clock", "config", "content", "engine::cancel", "error", "secret", "traffic"]),
-    ("search", &["clock", "config", "content", "embed", "error", "store"]),
+    ("assist", &["config", "error", "secret"]),
+    ("search", &["assist", "clock", "config", "content", "embed", "error", "store"]),
     ("engine", &["backoff", "clock", "config", "error", "fault", "job", "store"]),
     (
         "steps",

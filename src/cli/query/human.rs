@@ -5,13 +5,14 @@ use std::io;
 use unicode_width::UnicodeWidthChar;
 
 use super::super::Human;
-use super::{Highlight, json};
+use super::{Highlight, explain, json};
 use crate::clock;
 use crate::content::SourceType;
 use crate::search::snippet::printable;
 use crate::search::{Answer, Hit, Request};
+use crate::store::search::facets::Facets;
 
-const INDENT: &str = "    ";
+pub(super) const INDENT: &str = "    ";
 
 /// Writes an answer.
 pub(super) fn write(
@@ -21,7 +22,9 @@ pub(super) fn write(
     highlight: Highlight,
     explain: bool,
 ) -> io::Result<()> {
-    if answer.corpus == 0 {
+    if answer.corpus == 0 && request.scope.projects.is_some() {
+        out.line("Nothing is indexed inside this scope.")?;
+    } else if answer.corpus == 0 {
         out.line("No data indexed yet.")?;
         out.line("Run `lore run sync` to bring your projects in, or `lore run demo` for sample data.")?;
     } else if answer.total.count == 0 {
@@ -35,10 +38,46 @@ pub(super) fn write(
             write_hit(out, number, hit, highlight, explain)?;
         }
     }
+    if let Some(facets) = &answer.facets {
+        write_facets(out, facets)?;
+    }
     if explain {
-        stages(out, answer)?;
+        explain::answer(out, answer)?;
     }
     Ok(())
+}
+
+/// Values that are written of a facet.
+const FACET_VALUES: usize = 8;
+
+fn write_facets(out: &mut Human<'_>, facets: &Facets) -> io::Result<()> {
+    for (name, facet) in [
+        ("project", &facets.project),
+        ("type", &facets.source_type),
+        ("label", &facets.label),
+        ("author", &facets.author),
+        ("month", &facets.month),
+    ] {
+        if facet.values.is_empty() {
+            continue;
+        }
+        let mut values: Vec<String> = facet
+            .values
+            .iter()
+            .take(FACET_VALUES)
+            .map(|value| format!("{} ({})", printable(&value.value), value.count))
+            .collect();
+        let more = facet.values.len().saturating_sub(FACET_VALUES) + facet.more;
+        if more > 0 {
+            values.push(format!("and {more} more"));
+        }
+        let width = out.columns.unwrap_or(usize::MAX).saturating_sub(9).max(20);
+        for (at, line) in wrap(&values.join(", "), width).into_iter().enumerate() {
+            let name = out.paint("1", &format!("{:<9}", if at == 0 { name } else { "" }));
+            out.line(format!("{name}{line}"))?;
+        }
+    }
+    out.line("")
 }
 
 fn total(answer: &Answer) -> String {
@@ -61,6 +100,7 @@ fn write_hit(
         SourceType::Discussion => "Discussion",
     };
     let title = printable(document.title.as_deref().unwrap_or("(untitled)"));
+    let width = out.columns.unwrap_or(usize::MAX).saturating_sub(INDENT.len()).max(20);
     let head = format!(
         "[{number}] {} {} - {} ({:.2})",
         out.paint("36", kind),
@@ -68,23 +108,8 @@ fn write_hit(
         out.paint("1", &title),
         hit.score
     );
-    out.line(head)?;
-    if explain {
-        let explain = &hit.explain;
-        let rank = explain.fts_rank.map_or_else(|| "-".to_owned(), |rank| format!("#{rank}"));
-        let bm25 = explain.bm25.map_or_else(|| "-".to_owned(), |score| format!("{score:.3}"));
-        let vector = match (explain.vector_rank, explain.cosine) {
-            (Some(rank), Some(cosine)) => format!("#{rank} (cosine {cosine:.3})"),
-            (_, _) => "-".to_owned(),
-        };
-        let pinned = if explain.pinned { ", named by the query" } else { "" };
-        let matched: Vec<&str> = explain.matched.iter().map(String::as_str).collect();
-        let line = format!(
-            "{INDENT}Vector: {vector}, FTS: {rank}, BM25: {bm25}, relevance: {:.2}{pinned}; matched: {}",
-            hit.relevance,
-            printable(&matched.join(", "))
-        );
-        out.line(out.paint("2", &line))?;
+    for (at, line) in wrap(&head, width).into_iter().enumerate() {
+        out.line(format!("{}{line}", if at == 0 { "" } else { INDENT }))?;
     }
     let mut facts = Vec::new();
     if let Some(author) = &document.author {
@@ -97,13 +122,24 @@ fn write_hit(
     if !document.labels.is_empty() {
         facts.push(printable(&document.labels.join(", ")));
     }
-    out.line(format!("{INDENT}{}", facts.join(" · ")))?;
-    let width = out.columns.unwrap_or(usize::MAX).saturating_sub(INDENT.len()).max(20);
+    for line in wrap(&facts.join(" · "), width) {
+        out.line(format!("{INDENT}{line}"))?;
+    }
     for line in wrap(&json::snippet(hit, highlight), width) {
         out.line(format!("{INDENT}{line}"))?;
     }
+    // A mention says little; that it was moved, or what closed it, says where to go on.
+    for related in hit.related.iter().filter(|related| !related.phrase.starts_with("mention")) {
+        let title = printable(related.title.as_deref().unwrap_or_default());
+        for line in wrap(&format!("{} {} {title}", related.phrase, related.reference), width) {
+            out.line(format!("{INDENT}{line}"))?;
+        }
+    }
     if let Some(url) = &document.url {
         out.line(format!("{INDENT}{}", out.paint("2", &printable(url))))?;
+    }
+    if explain {
+        explain::result(out, hit)?;
     }
     out.line("")
 }
@@ -134,26 +170,10 @@ fn nothing(out: &mut Human<'_>, request: &Request, answer: &Answer) -> io::Resul
     Ok(())
 }
 
-fn stages(out: &mut Human<'_>, answer: &Answer) -> io::Result<()> {
-    for stage in &answer.stages {
-        let line = format!(
-            "{:<9} {:<12} {:>9.3} ms",
-            stage.name,
-            stage.status.as_str(),
-            stage.elapsed.as_secs_f64() * 1e3
-        );
-        out.line(out.paint("2", &line))?;
-    }
-    for term in &answer.terms {
-        let used = if term.used { "" } else { " (left out)" };
-        let line = format!("{:<22} {:>7} documents{used}", printable(&term.text), term.documents);
-        out.line(out.paint("2", &line))?;
-    }
-    Ok(())
-}
-
-/// Wraps a text at spaces; escape sequences take no room.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+/// Wraps a text at spaces, and a word that is wider than a line where the line ends; escape
+/// sequences take no room.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(2);
     let mut lines = vec![String::new()];
     let mut used = 0;
     for word in text.split(' ') {
@@ -162,19 +182,30 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
             lines.push(String::new());
             used = 0;
         }
-        if let Some(line) = lines.last_mut() {
-            if used > 0 {
-                line.push(' ');
-                used += 1;
+        if used > 0
+            && let Some(line) = lines.last_mut()
+        {
+            line.push(' ');
+            used += 1;
+        }
+        let mut in_escape = false;
+        for c in word.chars() {
+            let room = if in_escape || c == '\u{1b}' { 0 } else { c.width().unwrap_or(0) };
+            in_escape = if in_escape { c != 'm' } else { c == '\u{1b}' };
+            if used + room > width {
+                lines.push(String::new());
+                used = 0;
             }
-            line.push_str(word);
-            used += size;
+            if let Some(line) = lines.last_mut() {
+                line.push(c);
+            }
+            used += room;
         }
     }
     lines
 }
 
-fn visible_width(text: &str) -> usize {
+pub(super) fn visible_width(text: &str) -> usize {
     let mut in_escape = false;
     text.chars()
         .map(|c| {
@@ -201,5 +232,9 @@ mod tests {
         assert_eq!(wrap("\u{1b}[1mone\u{1b}[22m two three", 7), ["\u{1b}[1mone\u{1b}[22m two", "three"]);
         assert_eq!(wrap("日本語 日本語", 7), ["日本語", "日本語"]);
         assert_eq!(wrap("", 7), [""]);
+        assert_eq!(
+            wrap("a abcdefghij \u{1b}[1m日本語語\u{1b}[22m", 7),
+            ["a", "abcdefg", "hij", "\u{1b}[1m日本語", "語\u{1b}[22m"]
+        );
     }
 }

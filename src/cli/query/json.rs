@@ -6,7 +6,9 @@ use super::Highlight;
 use crate::clock;
 use crate::content::ItemRef;
 use crate::error::Result;
+use crate::search::adjust::{Change, Factor};
 use crate::search::{Answer, Explain, Hit, Request};
+use crate::store::search::facets::{Facet, Facets};
 
 /// Fields of a result, in their order.
 pub(super) const FIELDS: &[&str] = &[
@@ -20,6 +22,7 @@ pub(super) const FIELDS: &[&str] = &[
     "updated_at",
     "score",
     "relevance",
+    "rerank_score",
     "snippet",
     "highlights",
     "labels",
@@ -27,6 +30,7 @@ pub(super) const FIELDS: &[&str] = &[
     "iid",
     "state",
     "reference",
+    "related",
     "explain",
 ];
 
@@ -58,32 +62,35 @@ pub(super) fn data(
     explain: bool,
     fields: &[String],
 ) -> Result<Value> {
-    let results: Vec<Value> = answer
-        .hits
-        .iter()
-        .map(|hit| {
-            let all = result(hit, highlight, explain);
-            Value::Object(match fields {
-                [] => all,
-                _ => all
-                    .into_iter()
-                    .filter(|(name, _)| fields.iter().any(|field| field.trim() == name))
-                    .collect(),
-            })
-        })
-        .collect();
+    let results: Vec<Value> =
+        answer.hits.iter().map(|hit| Value::Object(chosen(hit, highlight, explain, fields))).collect();
     Ok(json!({
         "query": request.text,
         "like": request.like,
         "mode": answer.mode.as_str(),
         "total_results": answer.total.count,
         "results": results,
+        "facets": answer.facets.as_ref().map(facets),
         "warnings": answer.warnings,
         "suggestions": answer.loosened.iter().map(|loosened| json!({
             "without": loosened.without,
             "documents": loosened.documents,
         })).collect::<Vec<_>>(),
     }))
+}
+
+/// The fields of a result that are wanted; all without a choice.
+pub(super) fn chosen(
+    hit: &Hit,
+    highlight: Highlight,
+    explain: bool,
+    fields: &[String],
+) -> Map<String, Value> {
+    let all = result(hit, highlight, explain);
+    match fields {
+        [] => all,
+        _ => all.into_iter().filter(|(name, _)| fields.iter().any(|field| field.trim() == name)).collect(),
+    }
 }
 
 fn result(hit: &Hit, highlight: Highlight, explain: bool) -> Map<String, Value> {
@@ -102,6 +109,7 @@ fn result(hit: &Hit, highlight: Highlight, explain: bool) -> Map<String, Value> 
     put("updated_at", document.updated_at.map(clock::rfc3339).into());
     put("score", rounded(hit.score).into());
     put("relevance", rounded(hit.relevance).into());
+    put("rerank_score", hit.explain.reranked.into());
     put("snippet", snippet(hit, highlight).into());
     // Offsets are characters of the plain text; with marks in it they would point elsewhere.
     let offsets = if highlight == Highlight::None { hit.snippet.highlights.as_slice() } else { &[] };
@@ -111,6 +119,10 @@ fn result(hit: &Hit, highlight: Highlight, explain: bool) -> Map<String, Value> 
     put("iid", document.iid.into());
     put("state", document.state.clone().into());
     put("reference", reference(hit).into());
+    let related = hit.related.iter().map(|related| {
+        json!({ "reference": related.reference, "relation": related.phrase, "title": related.title })
+    });
+    put("related", related.collect::<Vec<_>>().into());
     if explain {
         let explain = &hit.explain;
         put(
@@ -129,14 +141,46 @@ fn result(hit: &Hit, highlight: Highlight, explain: bool) -> Map<String, Value> 
                 })),
                 "pinned": explain.pinned,
                 "matched_terms": explain.matched,
+                "neighbour_of": explain.neighbour_of.as_ref().map(|of| json!({
+                    "reference": of.name,
+                    "relation": of.phrase,
+                    "depth": of.depth,
+                })),
+                "factors": explain.factors.iter().map(factor).collect::<Vec<_>>(),
             }),
         );
     }
     out
 }
 
+fn facets(facets: &Facets) -> Value {
+    let facet = |facet: &Facet| {
+        json!({
+            "values": facet.values.iter().map(|it| json!({ "value": it.value, "count": it.count })).collect::<Vec<_>>(),
+            "more": facet.more,
+        })
+    };
+    json!({
+        "total": facets.total,
+        "project": facet(&facets.project),
+        "type": facet(&facets.source_type),
+        "label": facet(&facets.label),
+        "author": facet(&facets.author),
+        "month": facet(&facets.month),
+    })
+}
+
+fn factor(factor: &Factor) -> Value {
+    let (change, value) = match factor.change {
+        Change::Times(value) => ("times", value),
+        Change::Plus(value) => ("plus", value),
+        Change::AtMost(value) => ("at_most", value),
+    };
+    json!({ "name": factor.name, "change": change, "value": rounded(value) })
+}
+
 /// What the ranks alone would be worth in reciprocal rank fusion (k = 60).
-fn rrf(explain: &Explain) -> Option<f64> {
+pub(super) fn rrf(explain: &Explain) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
     let worth = |rank: usize| 1.0 / (60.0 + rank as f64);
     match (explain.fts_rank.map(worth), explain.vector_rank.map(worth)) {
@@ -166,11 +210,21 @@ pub(super) fn meta(request: &Request, answer: &Answer) -> Map<String, Value> {
     let shown = request.offset.saturating_add(answer.hits.len());
     let Value::Object(meta) = json!({
         "pipeline": stages,
+        "rerank": {
+            "status": answer.rerank.status.as_str(),
+            "provider": answer.rerank.provider,
+            "sent": answer.rerank.sent,
+            "scored": answer.rerank.scored,
+            "error": answer.rerank.error,
+        },
+        // What `score` and --min-score speak of.
+        "score": "relative to the best result",
         "total_relation": if answer.total.exact { "eq" } else { "gte" },
         "limit": request.limit,
         "offset": request.offset,
         "has_more": shown < answer.total.count,
         "documents_indexed": answer.corpus,
+        "hints": answer.hints.iter().map(|hint| format!("{}:{}", hint.operator, hint.name)).collect::<Vec<_>>(),
         "terms": answer.terms.iter().map(|term| json!({
             "text": term.text,
             "documents": term.documents,

@@ -9,7 +9,7 @@ use crate::config::QueryConfig;
 use crate::content::SourceType;
 use crate::search::filter::Scope;
 use crate::search::wanted::Wanted;
-use crate::search::{Group, Mode, Request, Settings, answer_with};
+use crate::search::{Group, Mode, Options, Request, Settings, answer_with};
 use crate::store::embeddings::{ChunkVector, NewChunk, NewIdentity};
 use crate::store::fixtures::{Doc, with};
 
@@ -193,6 +193,8 @@ fn a4_13_a3_04_what_is_found_by_meaning_is_exactly_what_scope_and_filter_allow()
                 scope: scope.clone(),
                 settings: Settings { candidates: 1_000, ..Settings::of_config(&QueryConfig::default()) },
                 now: 10_000_000,
+                // Neighbours are found by neither words nor meaning.
+                options: Options { depth: 0, ..Options::default() },
             };
             let answer = answer_with(&store, Some(&service), &request).unwrap();
             let found: BTreeSet<i64> = answer.hits.iter().map(|hit| hit.document.id).collect();

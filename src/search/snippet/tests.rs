@@ -157,6 +157,36 @@ fn stems_are_those_of_the_index() {
 }
 
 proptest! {
+    #![proptest_config(proptest::test_runner::Config { cases: 2_000, ..Default::default() })]
+
+    #[test]
+    fn a4_16_any_unicode_gives_passages_within_their_bounds(
+        parts in prop::collection::vec(
+            prop_oneof![any::<String>(), "\\PC{0,40}", "(crash|running|日本語|e\u{301}|👩‍👩‍👧|\u{202e}|\r\n| ){1,40}"],
+            0..12,
+        ),
+        query in "crash|run|日本|cr* e|\"crash run\"|👩",
+        chars in 0_usize..600,
+    ) {
+        let text = parts.concat();
+        let Ok(query) = parse(&query, Wanted::default(), 0) else { return Ok(()) };
+        let needles = lexical::plan(&query, 1_000, &mut |_, _| Ok(1)).unwrap().needles;
+        let (part, _) = excerpt(&text, &needles, chars);
+        prop_assert!(part.chars().count() <= chars.max(1), "{}", part.chars().count());
+        prop_assert!(!part.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')));
+        let snippet = build(&text, &needles);
+        let length = snippet.text.chars().count();
+        prop_assert!(length <= LENGTH + 2);
+        prop_assert!(!snippet.text.contains(char::is_control));
+        let mut last = 0;
+        for (from, to) in &snippet.highlights {
+            prop_assert!(last <= *from && from < to && *to <= length);
+            last = *to;
+        }
+        let bare = snippet.html().replace("<mark>", "").replace("</mark>", "");
+        prop_assert_eq!(bare, Snippet { highlights: vec![], ..snippet.clone() }.html());
+    }
+
     #[test]
     fn any_text_gives_a_bounded_passage_with_marks_inside(
         text in "(\\PC{0,12}[ \\n]|crash |running |日本語|\u{1b}|e\u{301}|─){0,120}",

@@ -46,7 +46,7 @@ fn each_predicate_restricts_and_all_compose() {
     assert_eq!(allowed(&store, &f(&|f| f.projects = Some(vec![]))), [0_i64; 0]);
     assert_eq!(allowed(&store, &f(&|f| f.authors = vec!["ann".to_owned()])), [4]);
     assert_eq!(allowed(&store, &f(&|f| f.states = vec!["closed".to_owned()])), [5]);
-    assert_eq!(allowed(&store, &f(&|f| f.assignee = Some("bob".to_owned()))), [5]);
+    assert_eq!(allowed(&store, &f(&|f| f.assignees = vec!["bob".to_owned()])), [5]);
     assert_eq!(allowed(&store, &f(&|f| f.milestone = Some("1.0".to_owned()))), [5]);
     assert_eq!(allowed(&store, &f(&|f| f.types = vec![SourceType::MergeRequest])), [7]);
     assert_eq!(allowed(&store, &f(&|f| f.draft = Some(true))), [7]);
@@ -87,7 +87,7 @@ fn filters_never_read_the_wide_rows() {
         paths: vec![PathFilter::parse("a/"), PathFilter::parse("b")],
         states: vec!["opened".to_owned()],
         milestone: Some("m".to_owned()),
-        assignee: Some("a".to_owned()),
+        assignees: vec!["a".to_owned()],
         created_from: Some(1),
         created_to: Some(2),
         updated_from: Some(1),

@@ -74,7 +74,7 @@ const TYPES: [&str; 3] = ["issue", "merge_request", "discussion"];
 /// How a query is answered.
 const MODES: [&str; 3] = ["hybrid", "lexical", "semantic"];
 /// Stages of a query that can fail and be done without.
-const FALLIBLE_STAGES: [&str; 2] = ["rerank", "vector"];
+const FALLIBLE_STAGES: [&str; 3] = ["extract", "rerank", "vector"];
 /// Exit code that is shown for a run whose process died: what a shell says after SIGKILL.
 const DIED: i64 = 137;
 

@@ -17,7 +17,7 @@ use lore::content::entities::{Author, Discussion, Issue, Note, Project};
 use lore::search::filter::Scope;
 use lore::search::meaning::Service;
 use lore::search::wanted::Wanted;
-use lore::search::{self, Group, Hit, Mode, Request, Settings};
+use lore::search::{self, Group, Hit, Mode, Options, Request, Settings};
 use lore::store::{OpenOptions, Store, entities};
 use serde_json::Value;
 
@@ -145,6 +145,7 @@ impl Collection {
             scope: Scope::default(),
             settings,
             now: 1_700_000_000_000,
+            options: Options::default(),
         };
         // A question without a usable word, or that no index can answer, has no answer.
         search::answer_with(&self.store, Some(&service), &request).map_or_else(|_| Vec::new(), |it| it.hits)

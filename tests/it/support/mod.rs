@@ -10,6 +10,8 @@ pub mod dump;
 pub mod fake_embedder;
 /// A GitLab server of our own.
 pub mod fake_gitlab;
+/// A reranker and a chat model of our own.
+pub mod fake_reranker;
 /// Passes requests on to a server of our own.
 pub mod relay;
 /// Real servers and validators of the operator's side, when they are installed.
