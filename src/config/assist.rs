@@ -1,4 +1,4 @@
-//! `[rerank]`, and the words of `[query]` that name a service.
+//! `[rerank]`, and the words that values of `[query]` may be.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -100,4 +100,16 @@ pub enum NerFallback {
     EmptyOnFail,
     /// The query fails.
     Propagate,
+}
+
+/// How ranked lists become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FusionMethod {
+    /// Scores are divided by the best, weighted and added.
+    Share,
+    /// Scores are spread over 0 to 1, weighted and added.
+    Minmax,
+    /// Reciprocal ranks, weighted and added.
+    Rrf,
 }

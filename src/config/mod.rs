@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::secret::SecretRef;
 
-pub use assist::{NerBackend, NerFallback, RerankConfig, RerankProvider};
+pub use assist::{FusionMethod, NerBackend, NerFallback, RerankConfig, RerankProvider};
 pub use telemetry::{MetricsConfig, NotifyConfig, TracingConfig};
 
 pub use crate::duration::{duration_text, maybe_duration_text};
@@ -342,18 +342,6 @@ impl Default for QueryConfig {
             include_confidential: false,
         }
     }
-}
-
-/// How ranked lists become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum FusionMethod {
-    /// Scores are divided by the best, weighted and added.
-    Share,
-    /// Scores are spread over 0 to 1, weighted and added.
-    Minmax,
-    /// Reciprocal ranks, weighted and added.
-    Rrf,
 }
 
 /// `[embedding]`

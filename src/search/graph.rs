@@ -88,6 +88,7 @@ pub(super) fn expand(
                             && entry.score < score
                         {
                             entry.score = score;
+                            entry.relevance = entry.relevance.max(parent.relevance * share);
                             entry.hop = Some(hop);
                             touched += 1;
                         }

@@ -156,7 +156,7 @@ pub fn insert(tx: &WriteTx<'_>, doc: &Doc) -> Result<i64> {
 /// Writes a reference of a document.
 pub fn refer(tx: &WriteTx<'_>, id: i64, kind: &str, target: &str, path: &str, iid: i64) -> Result<()> {
     let values = params![id, kind, target, path, iid];
-    tx.sql().execute("INSERT OR IGNORE INTO document_refs VALUES (?1, ?2, ?3, ?4, ?5)", values)?;
+    tx.sql().execute("INSERT OR IGNORE INTO document_refs(document_id, kind, target_type, target_path, target_iid) VALUES (?1, ?2, ?3, ?4, ?5)", values)?;
     Ok(())
 }
 

@@ -7,7 +7,9 @@ use crate::store::fixtures::execute;
 fn refer(store: &Store, from: i64, kind: &str, target: &str, path: &str, iid: i64) {
     execute(
         store,
-        &format!("INSERT INTO document_refs VALUES ({from}, '{kind}', '{target}', '{path}', {iid})"),
+        &format!(
+            "INSERT INTO document_refs(document_id, kind, target_type, target_path, target_iid) VALUES ({from}, '{kind}', '{target}', '{path}', {iid})"
+        ),
     );
 }
 
