@@ -109,7 +109,7 @@ fn database(documents: i64) -> PathBuf {
             let range = if n == 0 { documents } else { documents / 10 };
             let target = 1 + i64::try_from(random.next() >> 2).unwrap() % range;
             tx.prepare_cached(
-                "INSERT OR IGNORE INTO document_refs
+                "INSERT OR IGNORE INTO document_refs(document_id, kind, target_type, target_path, target_iid)
                    SELECT ?1, ?3, d.item_type, p.path, d.item_iid FROM documents AS d JOIN projects AS p ON p.id = d.project_id
                     WHERE d.id = ?2",
             )
