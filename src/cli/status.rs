@@ -177,6 +177,13 @@ fn show(args: &StatusArgs, app: &mut App) -> Result<()> {
             documents.total, documents.issues, documents.mrs, documents.discussions, documents.truncated
         ))?;
         out.line(format!("Full text   {} indexed", status.fts.indexed))?;
+        out.line(format!("Vectors     {}", describe_vectors(&status.embeddings)))?;
+        if let Some(building) = &status.embeddings.building {
+            out.line(format!(
+                "            being built beside them: {}, {} %",
+                building.identity.model, building.coverage_pct
+            ))?;
+        }
         for queue in &status.queue_details {
             let oldest = queue.oldest_at.map_or_else(String::new, |at| {
                 format!(", oldest {} s", now.saturating_sub(at).max(0) / 1000)
@@ -257,4 +264,20 @@ fn odd(state: &str) -> &str {
         "not_listed" => "no longer listed by its group",
         other => other,
     }
+}
+
+/// Coverage of the index that answers by meaning, for people.
+fn describe_vectors(coverage: &Coverage) -> String {
+    let Some(identity) = &coverage.identity else {
+        return "none; `lore embed` makes them, for search by meaning".to_owned();
+    };
+    format!(
+        "{} % of the documents ({} embedded, {} pending, {} failed) by {}, {} passages",
+        coverage.coverage_pct,
+        coverage.embedded,
+        coverage.pending,
+        coverage.failed,
+        identity.model,
+        coverage.chunks
+    )
 }

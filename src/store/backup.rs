@@ -103,9 +103,19 @@ pub fn copy(
 /// [`ErrorKind::DatabaseVersion`] for a file that is no database of ours or a newer one's,
 /// [`ErrorKind::IntegrityFindings`] for a damaged one.
 pub fn verify(path: &Path, options: OpenOptions) -> Result<Copied> {
-    let connection = open_any_version(path, options)?;
+    let looked = open_any_version(path, options).and_then(|connection| look_into(&connection, path));
+    // A schema that cannot be read ends the look before SQLite's own check.
+    let copied = looked.map_err(|error| match error.kind() {
+        ErrorKind::Database => damaged(path, &error.to_string()),
+        _ => error,
+    })?;
     let bytes = std::fs::metadata(path).map(|metadata| metadata.len()).unwrap_or_default();
-    Ok(Copied { bytes, ..look_into(&connection, path)? })
+    Ok(Copied { bytes, ..copied })
+}
+
+fn damaged(path: &Path, how: &str) -> Error {
+    Error::new(ErrorKind::IntegrityFindings, format!("{} is damaged: {how}", path.display()))
+        .hint("take an older backup; `lore status --check` looks at the database itself")
 }
 
 /// Brings a copy back where there is no database.
@@ -246,11 +256,7 @@ fn look_into(connection: &Connection, path: &Path) -> Result<Copied> {
         },
     )?;
     if verdict != "ok" {
-        return Err(Error::new(
-            ErrorKind::IntegrityFindings,
-            format!("{} is damaged: {verdict}", path.display()),
-        )
-        .hint("take an older backup; `lore status --check` looks at the database itself"));
+        return Err(damaged(path, &verdict));
     }
     let documents = connection.query_row("SELECT count(*) FROM documents", [], |row| row.get(0))?;
     Ok(Copied { path: path.to_owned(), bytes: 0, schema_version, documents })

@@ -10,8 +10,11 @@ use crate::support::collection::{Collection, Part, Score};
 
 /// Least nDCG@10, recall@100 and MRR of each mode. The figures measured are .02 to .03 above
 /// (docs/quality.md): what lowers one by that much is no accident.
-const LEAST: [(Mode, [f64; 3]); 3] =
-    [(Mode::Lexical, [0.0, 0.0, 0.0]), (Mode::Semantic, [0.0, 0.0, 0.0]), (Mode::Hybrid, [0.0, 0.0, 0.0])];
+const LEAST: [(Mode, [f64; 3]); 3] = [
+    (Mode::Lexical, [0.738, 0.858, 0.769]),
+    (Mode::Semantic, [0.859, 0.961, 0.903]),
+    (Mode::Hybrid, [0.864, 0.961, 0.893]),
+];
 
 fn means(collection: &Collection, mode: Mode, settings: Settings) -> [f64; 3] {
     let mut score = Score::default();
@@ -45,6 +48,7 @@ fn answers_are_as_good_as_they_were_and_nonsense_is_recognisable() {
     for (mode, least) in LEAST {
         let measured = means(&collection, mode, settings);
         assert!(reaches(measured, least), "{}: {measured:?}, wanted {least:?}", mode.as_str());
+        eprintln!("{}: {measured:.4?}", mode.as_str());
         all.push(measured);
     }
     let [lexical, semantic, hybrid] = all[..] else { panic!("{all:?}") };
