@@ -141,7 +141,7 @@ impl Server {
         url.set_path(path);
         // A look at the service must not take as long as a model may take to load.
         let timeout = timeout.unwrap_or(if body.is_some() { self.timeout } else { Duration::from_secs(10) });
-        let span = tracing::info_span!(
+        let span = tracing::debug_span!(
             parent: &self.span,
             "http",
             otel.name = format!("{method} {path}"),

@@ -329,7 +329,7 @@ impl Client {
             return Attempt::Refused(error);
         }
         inner.stats.request();
-        let span = tracing::info_span!(
+        let span = tracing::debug_span!(
             parent: &inner.span,
             "http",
             otel.name = format!("GET {route}"),

@@ -37,7 +37,9 @@ pub(super) fn layer() -> impl Layer<Registry> + Send + Sync {
     // The first subscriber serves the process.
     drop(SLOT.set(handle));
     // Our own spans only: those of the exporter's HTTP client would be exported in turn.
-    slot.with_filter(Targets::new().with_target("lore", LevelFilter::INFO))
+    // Requests are spans of the level debug, so that log lines pay nothing for them.
+    let targets = ["lore::gitlab", "lore::embed", "lore::assist"].map(|target| (target, LevelFilter::DEBUG));
+    slot.with_filter(Targets::new().with_target("lore", LevelFilter::INFO).with_targets(targets))
 }
 
 /// Traces that are being made.
@@ -106,7 +108,12 @@ impl Traces {
             .with_resource(resource)
             .with_batch_exporter(exporter)
             .build();
-        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("lore")).with_location(false);
+        let layer = tracing_opentelemetry::layer()
+            .with_tracer(provider.tracer("lore"))
+            .with_location(false)
+            // Of no use in a batch job, and paid for with every poll of every request.
+            .with_threads(false)
+            .with_tracked_inactivity(false);
         slot.reload(Some(layer)).map_err(|error| Error::internal("start traces").because(error))?;
         Ok(Some(Self { provider, timeout, endpoint: redact_url(&url) }))
     }

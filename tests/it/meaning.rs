@@ -266,7 +266,8 @@ fn a4_05_a_nonsense_query_is_recognisable_by_its_relevance() {
         let data = ask(&bench, &[text]);
         results(&data).first().map_or(0.0, |result| result["relevance"].as_f64().unwrap())
     };
-    let (good, nonsense) = (best("login loops when the clock is wrong"), best("zebra pancake velocipede trombone"));
+    let (good, nonsense) =
+        (best("login loops when the clock is wrong"), best("zebra pancake velocipede trombone"));
     assert!(nonsense + 0.2 < good, "{nonsense} against {good}");
 }
 
