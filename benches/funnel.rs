@@ -58,7 +58,7 @@ fn database(documents: i64) -> PathBuf {
     for end in ["", "-wal", "-shm"] {
         drop(std::fs::remove_file(format!("{}{end}", unfinished.display())));
     }
-    std::fs::copy(dir.join(format!("lexical-{documents}-v3.db")), &unfinished)
+    std::fs::copy(dir.join(format!("lexical-{documents}-v4.db")), &unfinished)
         .unwrap_or_else(|error| panic!("run `cargo bench --bench lexical` first: {error}"));
     let store = Store::open(&unfinished, OpenOptions::default()).unwrap();
     let new = NewIdentity {
