@@ -37,6 +37,19 @@ struct Sync {
 }
 
 fn sync(fill: impl FnOnce(&mut Model), latency: Duration, rate: f64, concurrency: usize) -> Sync {
+    let projects = vec!["group/project".to_owned()];
+    syncs(fill, &projects, 1, latency, rate, concurrency)
+}
+
+/// Syncs `runs` times, and tells of the last one.
+fn syncs(
+    fill: impl FnOnce(&mut Model),
+    projects: &[String],
+    runs: usize,
+    latency: Duration,
+    rate: f64,
+    concurrency: usize,
+) -> Sync {
     let dir = tempfile::tempdir().expect("a directory");
     let server = FakeGitlab::start();
     server.edit(fill);
@@ -58,17 +71,29 @@ fn sync(fill: impl FnOnce(&mut Model), latency: Duration, rate: f64, concurrency
         }
     });
     let config = format!(
-        "[sources.main]\nkind = \"gitlab\"\nurl = \"http://{slow}\"\ntoken = {{ env = \"TOKEN\" }}\nprojects = [\"group/project\"]\n\
+        "[sources.main]\nkind = \"gitlab\"\nurl = \"http://{slow}\"\ntoken = {{ env = \"TOKEN\" }}\nprojects = {projects:?}\n\
          requests_per_second = {rate:?}\nconcurrency = {concurrency}\n",
     );
     std::fs::write(dir.path().join("lore.toml"), config).expect("a file");
     let job = "name = \"once\"\n[steps.ingest]\n[steps.fetch-discussions]\nneeds = [\"ingest\"]\nwith = { limit = 1000000 }\n";
     std::fs::write(dir.path().join("once.toml"), job).expect("a file");
+    for _ in 1..runs {
+        let (_, ended) = run(dir.path());
+        assert!(ended.success(), "{ended}");
+        n_asked.store(0, Ordering::SeqCst);
+    }
     let began = Instant::now();
+    let (peak_kb, ended) = run(dir.path());
+    assert!(ended.success(), "{ended}");
+    Sync { requests: n_asked.load(Ordering::SeqCst), wall: began.elapsed(), peak_kb }
+}
+
+/// Runs the job; returns its peak of memory and how it ended.
+fn run(dir: &std::path::Path) -> (u64, std::process::ExitStatus) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_lore"))
         .args(["run", "once.toml", "--quiet", "--database", "lore.db"])
         .env("TOKEN", "test-token")
-        .current_dir(dir.path())
+        .current_dir(dir)
         .stdout(Stdio::null())
         .spawn()
         .expect("lore starts");
@@ -84,8 +109,7 @@ fn sync(fill: impl FnOnce(&mut Model), latency: Duration, rate: f64, concurrency
         peak_kb = peak_kb.max(now);
         std::thread::sleep(Duration::from_millis(10));
     };
-    assert!(ended.success(), "{ended}");
-    Sync { requests: n_asked.load(Ordering::SeqCst), wall: began.elapsed(), peak_kb }
+    (peak_kb, ended)
 }
 
 fn items(model: &mut Model, issues: i64, requests: i64, notes: usize, body: &str) {
@@ -125,6 +149,24 @@ fn main() {
             break;
         }
     }
+    let paths: Vec<String> = (1..=if quick { 3 } else { 50 }).map(|n| format!("group/project-{n}")).collect();
+    let fill = |model: &mut Model| {
+        for path in &paths {
+            let project = model.add_project(path);
+            model.add_item(project, Kind::Issue, "An issue");
+            model.add_item(project, Kind::MergeRequest, "A change");
+        }
+        model.advance(3_600_000);
+    };
+    let Sync { requests, wall, .. } = syncs(fill, &paths, 3, LATENCY, 20.0, 8);
+    let reached = requests as f64 / wall.as_secs_f64();
+    println!(
+        "{} quiet projects, {requests} requests of {} ms in {:.1} s at 20 a second and 8 at once: {reached:.1}/s, {:.0} % of the rate",
+        paths.len(),
+        LATENCY.as_millis(),
+        wall.as_secs_f64(),
+        100.0 * reached / 20.0,
+    );
     let (items_n, notes) = if quick { (2, 50) } else { (12, 5_000) };
     let body = "a note of about four hundred characters, as people write them. ".repeat(6);
     let Sync { requests, wall, peak_kb } =

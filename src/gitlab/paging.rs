@@ -124,6 +124,23 @@ pub fn smaller(url: &Url) -> Option<Url> {
     Some(out)
 }
 
+/// Returns the URL of the single row with which a page begins, and of the row behind it.
+/// Nothing when the page is told by a cursor, where the row behind has no address.
+pub fn row_and_next(url: &Url, nth: u64) -> Option<(Url, Url)> {
+    if url.query_pairs().any(|(key, _)| matches!(&*key, "cursor" | "id_after" | "id_before")) {
+        return None;
+    }
+    let mut row = url.clone();
+    while let Some(part) = smaller(&row) {
+        row = part;
+    }
+    let page = number(&row, "page").unwrap_or(1);
+    (per_page(&row) == Some(1)).then(|| {
+        let next = with_page(&row, page.saturating_add(nth));
+        (row, next)
+    })
+}
+
 /// The next larger size.
 pub fn larger(size: usize) -> usize {
     SIZES.iter().rev().copied().find(|known| *known > size).unwrap_or(PER_PAGE)

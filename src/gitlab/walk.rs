@@ -67,6 +67,11 @@ impl Walk {
         Self { window, offset: None }
     }
 
+    /// A row of these pages cannot be read: they are not read again for what slipped by.
+    pub fn forget_pass(&mut self) {
+        self.offset = None;
+    }
+
     /// Decides where to go on after a page: `next` is its own successor, `times` the
     /// `updated_at` of its rows in their order, `n_changed` how many of them were news.
     pub fn onward(&mut self, next: Option<Url>, times: &[Millis], n_changed: usize) -> Onward {
@@ -104,7 +109,10 @@ fn onward(next: Option<Url>, window: Option<Millis>, times: &[Millis]) -> Onward
     // One millisecond early: the server may compare by microseconds, or with `>`.
     let start = last - 1;
     // A list that starts with the rows of this page again would be no progress.
-    if is_ascending(times) && first < last && window.is_none_or(|window| start > window) {
+    // A page of a single row moves on too: else a page that had to be made that small would
+    // be followed by thousands of its size.
+    if is_ascending(times) && (first < last || times.len() == 1) && window.is_none_or(|window| start > window)
+    {
         Onward::Window(Some(start))
     } else {
         Onward::Page(next)

@@ -68,7 +68,7 @@ pub fn set(tx: &WriteTx<'_>, project_id: i64, stream: &str, cursor: &Cursor) -> 
 
 /// Failures in a row after which a stream that may recover at any moment begins to wait:
 /// those before are the retries of one run.
-const PATIENCE: u32 = 3;
+pub const PATIENCE: u32 = 3;
 
 /// When something that failed `failures` times in a row may be tried again; nothing: at once.
 ///
@@ -181,6 +181,20 @@ pub fn waiting_streams(
     )?;
     let rows = statement.query_map((project_id, now), stream_failure)?;
     rows.map(|row| row.map(|failure| (failure.stream.clone(), failure)).map_err(Error::from)).collect()
+}
+
+/// Returns what is recorded of a stream and of places in it, `STREAM PLACE`, by name.
+///
+/// # Errors
+/// SQLite's.
+pub fn failures_within(tx: &ReadTx<'_>, project_id: i64, stream: &str) -> Result<Vec<StreamFailure>> {
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT p.path, f.stream, f.attempt_count, f.last_attempt_at, f.next_attempt_at, f.error_kind, f.last_error
+           FROM stream_failures f JOIN projects p ON p.id = f.project_id
+          WHERE f.project_id = ?1 AND (f.stream = ?2 OR f.stream GLOB ?2 || ' *') ORDER BY f.stream",
+    )?;
+    let rows = statement.query_map((project_id, stream), stream_failure)?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 fn stream_failure(row: &rusqlite::Row<'_>) -> rusqlite::Result<StreamFailure> {

@@ -167,6 +167,21 @@ pub const CHECKS: &[Check] = &[
         ),
     },
     Check {
+        name: "item_parts_orphan",
+        meaning: "links and strikes belong to an item that is stored, a tombstone to one that is not",
+        remedy: Remedy::Delete,
+        method: Method::Query(
+            "WITH items(project_id, item_type, iid) AS (
+               SELECT project_id, 'issue', iid FROM issues UNION ALL SELECT project_id, 'merge_request', iid FROM merge_requests)
+             SELECT what || ' of ' || item_type || ' ' || iid, CASE what WHEN 'tombstone' THEN 'the item is stored' ELSE 'the item is not stored' END
+               FROM (SELECT 'link' AS what, project_id, item_type, item_iid AS iid FROM item_links
+                     UNION ALL SELECT 'look at links', project_id, item_type, item_iid FROM link_looks
+                     UNION ALL SELECT 'strike', project_id, item_type, iid FROM item_strikes
+                     UNION ALL SELECT 'tombstone', project_id, item_type, iid FROM tombstones) t
+              WHERE ((project_id, item_type, iid) IN items) = (what = 'tombstone')",
+        ),
+    },
+    Check {
         name: "queue_orphan",
         meaning: "every queue entry stands for something that is stored",
         remedy: Remedy::Delete,

@@ -94,6 +94,10 @@ pub fn replace(
     links: &BTreeSet<Reference>,
 ) -> Result<bool> {
     let LinkEntry { project_id, item_type, iid, updated_at, .. } = *entry;
+    if super::entities::item_id(tx, project_id, item_type, iid)?.is_none() {
+        // It was deleted while its links were on their way.
+        return Ok(false);
+    }
     let stored = stored(tx, project_id, item_type, iid)?;
     let wanted: BTreeSet<&Reference> = links
         .iter()
@@ -196,6 +200,9 @@ pub(super) fn apply(tx: &WriteTx<'_>, document_id: i64) -> Result<()> {
 /// # Errors
 /// SQLite's.
 pub fn fail(tx: &WriteTx<'_>, entry: &LinkEntry, error: &str, now: Millis) -> Result<()> {
+    if super::entities::item_id(tx, entry.project_id, entry.item_type, entry.iid)?.is_none() {
+        return Ok(());
+    }
     let attempts = entry.attempt_count + 1;
     let failures = u32::try_from(attempts).unwrap_or(u32::MAX);
     let error: String = error.chars().take(MAX_ERROR_CHARS).collect();

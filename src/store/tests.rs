@@ -113,3 +113,64 @@ fn cascades_take_documents_and_queue_rows_along() {
         })
         .unwrap();
 }
+
+#[test]
+fn a_filled_database_of_version_2_is_upgraded_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("lore.db");
+    let old = rusqlite::Connection::open(&path).unwrap();
+    for migration in
+        [include_str!("../../migrations/0001_init.sql"), include_str!("../../migrations/0002_embeddings.sql")]
+    {
+        old.execute_batch(migration).unwrap();
+    }
+    let text = "kerberos ticket";
+    old.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL;
+         PRAGMA foreign_keys = ON;
+         INSERT INTO projects(id, source_name, gitlab_id, path, created_at, updated_at) VALUES (1, 's', 9, 'g/p', 0, 0);
+         INSERT INTO issues(id, project_id, gitlab_id, iid, state, created_at, updated_at, content_hash, synced_at, title)
+           VALUES (5, 1, 50, 2, 'opened', 0, 0, x'00', 0, 't'), (6, 1, 51, 20, 'opened', 0, 0, x'00', 0, 't');
+         INSERT INTO discussions(id, project_id, noteable_type, issue_id, gitlab_discussion_id, content_hash)
+           VALUES (6, 1, 'Issue', 5, 'd', x'00');
+         INSERT INTO documents(id, source_type, source_id, project_id, item_type, item_id, item_iid, state, content_hash, content_text, title)
+           VALUES (3, 'issue', 5, 1, 'issue', 5, 2, 'opened', '{hash}', '{text}', 't'),
+                  (4, 'issue', 6, 1, 'issue', 6, 20, 'opened', '{hash}', '{text}', 't');
+         INSERT INTO document_refs VALUES (3, 'mentions', 'issue', 'g/p', 7), (3, 'closes', 'issue', 'g/p', 7),
+           (4, 'moved', 'merge_request', 'other/q', 8);
+         INSERT INTO raw_payloads(project_id, resource_type, resource_key, encoding, payload, payload_hash, fetched_at)
+           VALUES (1, 'issue', '2', 'identity', x'00', x'00', 0), (1, 'issue', '20', 'identity', x'00', x'00', 0),
+                  (1, 'discussion', 'Issue/2/d', 'identity', x'00', x'00', 0), (1, 'discussion', 'Issue/20/d', 'identity', x'00', x'00', 0);
+         PRAGMA user_version = 2;",
+        hash = crate::content::hash::text_hash(text),
+    ))
+    .unwrap();
+    drop(old);
+    let store = Store::open(&path, OpenOptions::default()).unwrap();
+    let refs = |store: &Store| -> Vec<String> {
+        let sql =
+            "SELECT document_id || kind || target_path || target_iid || origin FROM document_refs ORDER BY 1";
+        store
+            .read(|tx| {
+                let mut statement = tx.sql().prepare(sql)?;
+                let rows = statement.query_map([], |row| row.get(0))?;
+                Ok(rows.collect::<rusqlite::Result<_>>()?)
+            })
+            .unwrap()
+    };
+    assert_eq!(refs(&store), ["3closesg/p7text", "3mentionsg/p7text", "4movedother/q8text"]);
+    // The first opening may have queued documents to be made again; nothing is damaged.
+    assert_eq!(integrity::check(&store, &Cancel::new()).unwrap().counts, std::collections::BTreeMap::new());
+    // What is new works on what is old: references and payloads go with their item alone.
+    store.write(|tx| Ok(tx.sql().execute_batch("DELETE FROM issues WHERE id = 5")?)).unwrap();
+    assert_eq!(refs(&store), ["4movedother/q8text"]);
+    let keys: String = store
+        .read(|tx| {
+            let sql =
+                "SELECT group_concat(resource_key) FROM (SELECT resource_key FROM raw_payloads ORDER BY 1)";
+            Ok(tx.sql().query_row(sql, [], |row| row.get(0))?)
+        })
+        .unwrap();
+    assert_eq!(keys, "20,Issue/20/d");
+    assert_eq!(integrity::check(&store, &Cancel::new()).unwrap().total(), 0);
+}

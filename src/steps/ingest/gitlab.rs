@@ -6,11 +6,14 @@
 //! not stop the rest, and is left alone until its next attempt is due; nothing is ever taken
 //! as deleted because it was not listed.
 
+mod ahead;
 mod groups;
 pub(in crate::steps) mod items;
+mod places;
 mod projects;
 mod streams;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use super::connect::connect;
@@ -34,6 +37,7 @@ pub(in crate::steps) struct Source<'a> {
     pub(in crate::steps) name: &'a str,
     pub(in crate::steps) config: &'a GitlabConfig,
     pub(in crate::steps) client: Client,
+    ahead: RefCell<ahead::Ahead>,
 }
 
 impl<'a> Source<'a> {
@@ -44,7 +48,7 @@ impl<'a> Source<'a> {
         config: &'a GitlabConfig,
     ) -> Result<Self> {
         let client = connect(ctx, name, config)?;
-        Ok(Self { ctx, name, config, client })
+        Ok(Self { ctx, name, config, client, ahead: RefCell::default() })
     }
 
     /// Whether what failed is tried although its next attempt is not due.
@@ -127,8 +131,11 @@ impl Tally {
 
 fn ingest_projects(source: &Source<'_>, report: &mut StepReport) -> Result<()> {
     let mut tally = Tally::default();
+    let wanted = source.config.projects.iter().map(|path| ahead::configured(source, path));
+    ahead::expect(source, wanted.collect::<Result<_>>()?);
     for path in &source.config.projects {
         source.ctx.check()?;
+        ahead::begin(source, path)?;
         let done = projects::configured(source, path, &mut tally.seen, report);
         tally.take(source, path, done, report)?;
     }

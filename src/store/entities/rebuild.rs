@@ -2,12 +2,12 @@
 //! differs from it, whatever its hash says.
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, Params};
+use rusqlite::{Connection, OptionalExtension, Params};
 
 use super::{StoredProject, item_id, merge_discussions, upsert_issue, upsert_merge_request};
 use crate::clock::Millis;
 use crate::content::{Discussion, Issue, ItemType, MergeRequest};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::store::queues::mark_all_sql;
 use crate::store::{ReadTx, WriteTx};
 
@@ -47,12 +47,23 @@ pub fn rebuild(tx: &WriteTx<'_>, project: &StoredProject, entity: &Rebuilt, now:
     tx.sql().execute_batch("SAVEPOINT rebuild")?;
     match entity {
         Rebuilt::Issue(issue) => {
+            let mut issue = issue.clone();
+            keep_renames(tx, project.id, "issues", known, &mut issue.labels, &mut issue.milestone)?;
             forget_hash(tx, "issues", known)?;
-            upsert_issue(tx, project.id, issue, now)?;
+            upsert_issue(tx, project.id, &issue, now)?;
         }
         Rebuilt::MergeRequest(request) => {
+            let mut request = request.clone();
+            keep_renames(
+                tx,
+                project.id,
+                "merge_requests",
+                known,
+                &mut request.labels,
+                &mut request.milestone,
+            )?;
             forget_hash(tx, "merge_requests", known)?;
-            upsert_merge_request(tx, project.id, request, now)?;
+            upsert_merge_request(tx, project.id, &request, now)?;
         }
         Rebuilt::Discussion { discussion, .. } => {
             let Some(item) = known else {
@@ -85,6 +96,49 @@ pub fn rebuild(tx: &WriteTx<'_>, project: &StoredProject, entity: &Rebuilt, now:
         tx.sql().execute_batch("ROLLBACK TO rebuild; RELEASE rebuild")?;
     }
     Ok(differs)
+}
+
+/// A payload names labels and milestones as they were called when it came. Where they differ
+/// from what is stored by nothing but names that the project knows no more, they were renamed
+/// since, and the stored names stand.
+fn keep_renames(
+    tx: &ReadTx<'_>,
+    project_id: i64,
+    table: &str,
+    id: Option<i64>,
+    labels: &mut Vec<String>,
+    milestone: &mut Option<String>,
+) -> Result<()> {
+    let stored: Option<(String, Option<String>)> = tx
+        .sql()
+        .prepare_cached(&format!("SELECT label_names, milestone_title FROM {table} WHERE id = ?1"))?
+        .query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((stored_labels, stored_milestone)) = stored else { return Ok(()) };
+    let is_known = |sql: &str, name: &str| -> Result<bool> {
+        Ok(tx.sql().prepare_cached(sql)?.exists((project_id, name))?)
+    };
+    let is_renamed =
+        |sql: &str, old: &str, new: &str| Ok::<_, Error>(!is_known(sql, old)? && is_known(sql, new)?);
+    let known_label = "SELECT 1 FROM labels WHERE project_id = ?1 AND name = ?2";
+    let known_milestone = "SELECT 1 FROM milestones WHERE project_id = ?1 AND title = ?2";
+    let stored_labels: Vec<String> = serde_json::from_str(&stored_labels).unwrap_or_default();
+    let old: Vec<&String> = labels.iter().filter(|name| !stored_labels.contains(name)).collect();
+    let new: Vec<&String> = stored_labels.iter().filter(|name| !labels.contains(name)).collect();
+    let mut are_renamed = !old.is_empty() && old.len() == new.len();
+    for (old, new) in old.into_iter().zip(new) {
+        are_renamed = are_renamed && is_renamed(known_label, old, new)?;
+    }
+    if are_renamed {
+        *labels = stored_labels;
+    }
+    if let (Some(old), Some(new)) = (milestone.as_deref(), stored_milestone)
+        && old != new
+        && is_renamed(known_milestone, old, &new)?
+    {
+        *milestone = Some(new);
+    }
+    Ok(())
 }
 
 fn forget_hash(tx: &WriteTx<'_>, table: &str, id: Option<i64>) -> Result<()> {

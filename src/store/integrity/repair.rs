@@ -23,7 +23,8 @@ pub struct Repaired {
     pub documents_requeued: usize,
     /// Documents without a source.
     pub orphaned_documents_deleted: usize,
-    /// Labels, paths, assignees and references without a document.
+    /// Labels, paths, assignees and references without a document; links and strikes without
+    /// an item, tombstones of one that is there.
     pub orphaned_parts_deleted: usize,
     /// Queue entries without a source, or with impossible counts.
     pub queue_entries_deleted: usize,
@@ -50,7 +51,7 @@ pub fn plan(found: &Findings) -> Repaired {
             },
         documents_requeued: found.count("document_missing") + found.count("document_hash"),
         orphaned_documents_deleted: found.count("document_orphan"),
-        orphaned_parts_deleted: found.count("document_parts_orphan"),
+        orphaned_parts_deleted: found.count("document_parts_orphan") + found.count("item_parts_orphan"),
         queue_entries_deleted: found.count("queue_orphan") + found.count("queue_attempts"),
         runs_closed: found.count("run_stuck"),
         orphaned_embeddings_deleted: found.count("embedding_orphan"),
@@ -72,6 +73,21 @@ pub fn repair(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<Repaire
     for table in ["document_labels", "document_paths", "document_assignees", "document_refs"] {
         done.orphaned_parts_deleted += sql.execute(
             &format!("DELETE FROM {table} WHERE document_id NOT IN (SELECT id FROM documents)"),
+            [],
+        )?;
+    }
+    for (table, iid, is_there) in [
+        ("item_links", "item_iid", "NOT"),
+        ("link_looks", "item_iid", "NOT"),
+        ("item_strikes", "iid", "NOT"),
+        ("tombstones", "iid", ""),
+    ] {
+        done.orphaned_parts_deleted += sql.execute(
+            &format!(
+                "DELETE FROM {table} WHERE {is_there} CASE item_type
+                   WHEN 'issue' THEN EXISTS (SELECT 1 FROM issues s WHERE s.project_id = {table}.project_id AND s.iid = {table}.{iid})
+                   ELSE EXISTS (SELECT 1 FROM merge_requests s WHERE s.project_id = {table}.project_id AND s.iid = {table}.{iid}) END"
+            ),
             [],
         )?;
     }

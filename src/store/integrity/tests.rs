@@ -130,6 +130,19 @@ fn dangling_parts_of_documents_are_deleted() {
 }
 
 #[test]
+fn links_and_strikes_without_an_item_and_tombstones_of_one_that_is_there_are_deleted() {
+    plant(
+        "INSERT INTO item_links VALUES (1, 'issue', 77, 'blocks', 'issue', 'g/p', 1), (1, 'merge_request', 1, 'closes', 'issue', 'g/p', 1),
+           (1, 'issue', 1, 'blocks', 'issue', 'g/p', 2);
+         INSERT INTO link_looks(project_id, item_type, item_iid) VALUES (1, 'issue', 77), (1, 'issue', 1);
+         INSERT INTO item_strikes VALUES (1, 'issue', 77, 1, 'run 1', 0, 0), (1, 'issue', 2, 1, 'run 1', 0, 0);
+         INSERT INTO tombstones VALUES (1, 'issue', 3, 3, 0, 'not found'), (1, 'issue', 99, 99, 0, 'not found')",
+        &[("item_parts_orphan", 5)],
+        &[("orphaned_parts_deleted", 5)],
+    );
+}
+
+#[test]
 fn queue_rows_without_a_source_or_with_impossible_counts_are_deleted() {
     plant(
         "INSERT INTO dirty_sources(source_type, source_id, queued_at) VALUES ('discussion', 55, 0);

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::ahead::{self, Ask, Wanted};
 use super::streams::{note_waiting, waiting_error};
 use super::{Source, Tally, bad_row, count, is_isolated, projects};
 use crate::content::paths::is_project_meant;
@@ -53,9 +54,18 @@ pub(super) fn ingest(
         }
     };
     let chosen = adopt(source, group, rows, report)?;
+    let unread =
+        chosen.iter().filter(|(row, _)| row.project.gitlab_id.is_none_or(|id| !tally.seen.contains(&id)));
+    let wanted = unread.map(|(row, local)| Wanted {
+        path: row.project.path.clone(),
+        local: Some(*local),
+        ask: Ask::Streams(Box::new(row.clone())),
+    });
+    ahead::expect(source, wanted.collect());
     for (row, local) in &chosen {
         ctx.check()?;
         if row.project.gitlab_id.is_none_or(|id| tally.seen.insert(id)) {
+            ahead::begin(source, &row.project.path)?;
             let ids = projects::ids(*local, row);
             let done = projects::streams(source, &ids, row, report).map(|()| true);
             tally.take(source, &row.project.path, done, report)?;
@@ -66,10 +76,18 @@ pub(super) fn ingest(
 
 /// Reads the projects that a group held when it was last listed.
 fn read_stored(source: &Source<'_>, group: &str, tally: &mut Tally, report: &mut StepReport) -> Result<()> {
-    for stored in source.ctx.read(|tx| groups::members(tx, source.name, group))? {
+    let members = source.ctx.read(|tx| groups::members(tx, source.name, group))?;
+    let unread = members.iter().filter(|stored| is_chosen(source, &stored.path));
+    let wanted = unread.filter_map(|stored| {
+        let id = stored.gitlab_id.filter(|id| !tally.seen.contains(id))?;
+        Some(Wanted { path: stored.path.clone(), local: Some(stored.id), ask: Ask::Project(id.to_string()) })
+    });
+    ahead::expect(source, wanted.collect());
+    for stored in members {
         source.ctx.check()?;
         let Some(gitlab_id) = stored.gitlab_id else { continue };
         if is_chosen(source, &stored.path) && tally.seen.insert(gitlab_id) {
+            ahead::begin(source, &stored.path)?;
             let done = projects::by_id(source, stored.id, gitlab_id, &stored.path, report);
             tally.take(source, &stored.path, done, report)?;
         }

@@ -3,14 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use super::ahead;
+use super::places::{self, Place, Skip};
 use super::{ProjectIds, Source, bad_row, count, stream_name};
 use crate::clock::{self, Millis};
 use crate::content::{Issue, ItemType, MergeRequest};
 use crate::engine::step::StepReport;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gitlab::Page;
 use crate::gitlab::walk::{self, Memo, Onward, Walk};
 use crate::gitlab::wire::{self, BadRow};
+use crate::gitlab::{Client, Page};
 use crate::store::cursors::{self, Cursor};
 use crate::store::entities::{self, Change, Upserted};
 use crate::store::{WriteTx, queues};
@@ -50,6 +52,11 @@ impl Item {
     }
 }
 
+/// When the item of a row was last updated, if the row can be read.
+pub(super) fn time_of(item_type: ItemType, raw: &serde_json::value::RawValue) -> Option<Millis> {
+    Item::read(item_type, raw).ok().map(|item| item.key().2)
+}
+
 /// Where a stream stands while it is read.
 struct Standing {
     item_type: ItemType,
@@ -61,9 +68,23 @@ struct Standing {
     in_order: bool,
     /// In a sweep: the numbers that were seen. A sweep leaves the cursor alone.
     swept: Option<BTreeSet<i64>>,
+    /// A row that cannot be read and lies before the page that is stored next: recorded with it.
+    skipped: Option<Place>,
 }
 
 impl Standing {
+    /// One that leaves the cursor alone.
+    fn of_sweep(item_type: ItemType) -> Self {
+        Self {
+            item_type,
+            at: None,
+            memo: Memo::default(),
+            in_order: true,
+            swept: Some(BTreeSet::new()),
+            skipped: None,
+        }
+    }
+
     fn cursor(&self, memo: Memo, now: Millis) -> Cursor {
         Cursor {
             updated_at: self.at.map(|(time, _)| time),
@@ -95,7 +116,9 @@ pub(super) fn read(
         memo: stored.and_then(|cursor| cursor.fingerprint).map(|text| Memo::parse(&text)).unwrap_or_default(),
         in_order: true,
         swept: None,
+        skipped: None,
     };
+    let due = places::due(source, ids, item_type, report)?;
     let cursor_before = standing.at;
     let start = walk::start(standing.at.map(|(time, _)| time), source.config.overlap);
     let (n_rows, server_now) = read_pages(source, ids, &mut standing, start, report)?;
@@ -107,6 +130,7 @@ pub(super) fn read(
         ));
     }
     finish_stream(source, ids, &standing, cursor_before, server_now, report)?;
+    places::look_again(source, ids, item_type, due, report)?;
     Ok(n_rows)
 }
 
@@ -119,8 +143,7 @@ pub(in crate::steps) fn sweep(
     item_type: ItemType,
     report: &mut StepReport,
 ) -> Result<BTreeSet<i64>> {
-    let mut standing =
-        Standing { item_type, at: None, memo: Memo::default(), in_order: true, swept: Some(BTreeSet::new()) };
+    let mut standing = Standing::of_sweep(item_type);
     read_pages(source, ids, &mut standing, None, report)?;
     Ok(standing.swept.unwrap_or_default())
 }
@@ -136,10 +159,29 @@ pub(in crate::steps) fn store_one(
     raw: Box<serde_json::value::RawValue>,
     report: &mut StepReport,
 ) -> Result<()> {
-    let mut standing =
-        Standing { item_type, at: None, memo: Memo::default(), in_order: true, swept: Some(BTreeSet::new()) };
-    let page = Page { rows: vec![raw], next: None, server_time: None, total: None };
-    store_page(source, ids, &mut standing, &page, &mut BTreeSet::new(), report).map(|_| ())
+    store_rows(source, ids, item_type, vec![raw], report)
+}
+
+/// Stores rows that were asked for beside the walk through their stream.
+pub(super) fn store_rows(
+    source: &Source<'_>,
+    ids: &ProjectIds,
+    item_type: ItemType,
+    rows: Vec<Box<serde_json::value::RawValue>>,
+    report: &mut StepReport,
+) -> Result<()> {
+    let page = Page { rows, next: None, server_time: None, total: None };
+    store_page(source, ids, &mut Standing::of_sweep(item_type), &page, &mut BTreeSet::new(), report)
+        .map(|_| ())
+}
+
+/// The time from which a stream will be read: the start of a run knows it before its turn.
+pub(super) fn start_of(source: &Source<'_>, local: i64, item_type: ItemType) -> Result<Option<Millis>> {
+    if source.ctx.options.full {
+        return Ok(None);
+    }
+    let stored = source.ctx.read(|tx| cursors::get(tx, local, stream_name(item_type)))?;
+    Ok(walk::start(stored.and_then(|cursor| cursor.updated_at), source.config.overlap))
 }
 
 /// Reads the pages of a stream from `start` on. Returns how many rows there were, and the
@@ -154,7 +196,12 @@ fn read_pages(
     let ctx = source.ctx;
     let stream = stream_name(standing.item_type);
     let mut walk = Walk::new(start);
-    let mut next = Some(window_url(source, ids, stream, start));
+    let mut next = Some(window_url(&source.client, &ids.remote, stream, start));
+    let mut asked = match standing.swept {
+        None => ahead::page(source, standing.item_type, start),
+        Some(_) => None,
+    };
+    let mut reached = start;
     let mut seen_pages = BTreeSet::new();
     let mut last_page = BTreeSet::new();
     let mut server_now = None;
@@ -167,16 +214,28 @@ fn read_pages(
                 format!("{} {stream}: the same page came twice", ids.path),
             ));
         }
-        let page = ctx.block_on(async { Ok(source.client.page(&url).await) })??;
+        let (asked, now) = (asked.take(), source.client.page(&url));
+        let page = match ctx.block_on(async { Ok(ahead::or_else(asked, now).await) })? {
+            Ok(page) => page,
+            Err(error) => match places::skip(source, ids, standing.item_type, &url, error)? {
+                Skip::Readable(page) => page,
+                Skip::Behind { page, until } => {
+                    standing.skipped = Some(Place { from: reached, until });
+                    walk.forget_pass();
+                    page
+                }
+            },
+        };
         server_now = server_now.or(page.server_time);
         total = total.or(page.total);
         n_rows += page.rows.len() as u64;
         let (times, n_changed) = store_page(source, ids, standing, &page, &mut last_page, report)?;
         ctx.progress.set(stream, n_rows, total.map(|total| total.max(n_rows)));
+        reached = times.last().copied().or(reached);
         next = match walk.onward(page.next, &times, n_changed) {
             Onward::Window(start) => {
                 seen_pages.clear();
-                Some(window_url(source, ids, stream, start))
+                Some(window_url(&source.client, &ids.remote, stream, start))
             }
             Onward::Page(url) => Some(url),
             Onward::End => None,
@@ -185,13 +244,14 @@ fn read_pages(
     Ok((n_rows, server_now))
 }
 
-fn window_url(source: &Source<'_>, ids: &ProjectIds, stream: &str, window: Option<Millis>) -> url::Url {
+/// The list of what was updated at a time or later, or of everything, oldest first.
+pub(super) fn window_url(client: &Client, remote: &str, stream: &str, window: Option<Millis>) -> url::Url {
     let since = window.map(clock::rfc3339);
     let mut query = vec![("scope", "all"), ("state", "all"), ("order_by", "updated_at"), ("sort", "asc")];
     if let Some(since) = &since {
         query.push(("updated_after", since));
     }
-    source.client.list_url(&["projects", &ids.remote, stream], &query)
+    client.list_url(&["projects", remote, stream], &query)
 }
 
 /// Stores one page in one transaction: rows, payloads, queue entries, cursor. Returns the
@@ -223,7 +283,8 @@ fn store_page(
     let keys: BTreeSet<(i64, Millis)> = rows.iter().map(|row| (row.item.key().0, row.item.key().2)).collect();
     rows.retain(|row| !last_page.contains(&(row.item.key().0, row.item.key().2)));
     *last_page = keys;
-    if rows.is_empty() && bad.is_empty() {
+    let skipped = standing.skipped.take();
+    if rows.is_empty() && bad.is_empty() && skipped.is_none() {
         return Ok((times, 0));
     }
     let greatest = rows.iter().map(|row| (row.item.key().2, row.item.key().0)).max();
@@ -262,6 +323,10 @@ fn store_page(
         for (iid, raw) in &bad {
             // Kept for a reader that understands it one day.
             entities::save_raw(tx, ids.local, standing.item_type.as_str(), &iid.to_string(), raw, how, now)?;
+        }
+        if let Some(place) = skipped.filter(|_| !is_sweep) {
+            // With the cursor that passes it.
+            places::record(tx, ids, standing.item_type, place, now)?;
         }
         if moved.is_some() && standing.in_order && !is_sweep {
             cursors::set(

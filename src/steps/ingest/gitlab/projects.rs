@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use super::ahead;
 use super::streams::{self, Streams};
 use super::{ProjectIds, Source, is_isolated, items, stream_name};
 use crate::content::ItemType;
 use crate::engine::step::StepReport;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gitlab::RequestError;
 use crate::gitlab::wire::{self, ProjectRow};
+use crate::gitlab::{Client, RequestError};
 use crate::store::groups::{self, ProjectState};
 use crate::store::{cursors, entities};
 
@@ -207,12 +208,19 @@ fn look_up(source: &Source<'_>, path: &str, known: Option<i64>) -> Result<Projec
 
 /// Asks for a project by its id or path.
 pub(in crate::steps) fn get_project(source: &Source<'_>, id_or_path: &str) -> Result<ReadProject> {
-    let url = source.client.address().url(&["projects", id_or_path], &[]);
-    let raw = match source.ctx.block_on(async { Ok(source.client.object(&url).await) })? {
-        Ok(raw) => raw,
-        Err(error) => return Ok(Err(error)),
-    };
-    Ok(wire::project(&raw).map_err(|bad| {
+    let asked = ahead::row(source, id_or_path);
+    let now = read_project(&source.client, id_or_path);
+    let read = source.ctx.block_on(async { Ok(ahead::or_else(asked, now).await) })?;
+    if read.is_ok() {
+        ahead::open(source)?;
+    }
+    Ok(read)
+}
+
+/// Sends the request for a project.
+pub(super) async fn read_project(client: &Client, id_or_path: &str) -> ReadProject {
+    let raw = client.object(&client.address().url(&["projects", id_or_path], &[])).await?;
+    wire::project(&raw).map_err(|bad| {
         Error::new(ErrorKind::Network, format!("the server's answer is not a project: {}", bad.reason)).into()
-    }))
+    })
 }

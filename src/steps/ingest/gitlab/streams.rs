@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
+use super::ahead;
 use super::{ProjectIds, Source, bad_row, count, is_isolated};
 use crate::clock::{self, Millis};
 use crate::engine::step::StepReport;
@@ -89,7 +90,8 @@ impl<'a> Streams<'a> {
             return Ok(None);
         }
         let url = source.client.list_url(&["projects", &ids.remote, stream], &[]);
-        match source.ctx.block_on(async { Ok(source.client.list(&url).await) })? {
+        let (asked, now) = (ahead::list(source, stream), source.client.list(&url));
+        match source.ctx.block_on(async { Ok(ahead::or_else(asked, now).await) })? {
             Ok(rows) => Ok(Some(rows)),
             Err(error) if error.is_forbidden() => {
                 report.add("streams_off", 1);

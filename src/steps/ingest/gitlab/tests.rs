@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+mod ahead;
 mod changes;
 mod groups;
 

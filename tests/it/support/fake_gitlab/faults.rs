@@ -28,6 +28,8 @@ pub enum Trouble {
     /// 500 for pages of more rows than this, as when the server's own time limit ends a
     /// request for heavy items.
     TooHeavy(usize),
+    /// 500 for every answer that holds one of these, as when the server fails at making a row.
+    Poison(Vec<String>),
     /// The right answer, whose header of this name is set, or removed when there is no value.
     Header(String, Option<String>),
 }
@@ -93,6 +95,7 @@ pub fn before(state: &mut State, request: &Request) -> Option<Reply> {
         later @ (Trouble::Deliver(_)
         | Trouble::Header(..)
         | Trouble::TouchOldest { .. }
+        | Trouble::Poison(_)
         | Trouble::Replace(..)
         | Trouble::NextIsSelf) => {
             state.model.pending = Some(later);
@@ -106,6 +109,12 @@ pub fn after(state: &mut State, request: &Request, mut reply: Reply) -> Reply {
     match state.model.pending.take() {
         Some(Trouble::Deliver(delivery)) => reply.delivery = delivery,
         Some(Trouble::TouchOldest { project, kind }) => state.model.touch_oldest(project, kind),
+        Some(Trouble::Poison(texts)) => {
+            let body = String::from_utf8_lossy(&reply.body);
+            if texts.iter().any(|text| body.contains(text.as_str())) {
+                reply = Reply::json(500, &serde_json::json!({"message": "500 Internal Server Error"}));
+            }
+        }
         Some(Trouble::Replace(from, to)) => {
             reply.body = String::from_utf8_lossy(&reply.body).replace(&from, &to).into_bytes();
         }
