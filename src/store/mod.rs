@@ -28,6 +28,7 @@ pub mod search;
 pub mod show;
 pub mod sources;
 pub mod status;
+pub mod suspects;
 pub mod tombstones;
 
 use std::ops::Deref;

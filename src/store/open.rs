@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0002_embeddings.sql"),
     include_str!("../../migrations/0003_sources.sql"),
     include_str!("../../migrations/0004_related.sql"),
+    include_str!("../../migrations/0005_suspects.sql"),
 ];
 
 /// Version of the schema that this binary reads and writes (`PRAGMA user_version`).
