@@ -260,6 +260,20 @@ impl Store {
         out
     }
 
+    /// Like [`Store::write`]; waits for another writer no longer than `patience`.
+    fn write_within<T>(
+        &self,
+        patience: Option<Duration>,
+        work: impl FnOnce(&WriteTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let usual = self.options.busy_timeout;
+        let mut handle = self.writer_handle()?;
+        handle.connection.busy_timeout(patience.map_or(usual, |patience| patience.min(usual)))?;
+        let out = self.transact(&mut handle.connection, work);
+        handle.connection.busy_timeout(usual)?;
+        out
+    }
+
     fn writer_handle(&self) -> Result<MutexGuard<'_, Handle>> {
         let writer = self.writer.as_ref().ok_or_else(|| {
             Error::internal("a write was asked of a database that is open for reading only")

@@ -290,6 +290,35 @@ pub fn free_bytes(path: &Path) -> Result<u64> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
+/// Makes sure that `needed` bytes are free.
+///
+/// # Errors
+/// [`ErrorKind::DiskFull`] when they are not.
+pub fn refuse_full_disk(directory: &Path, needed: u64) -> Result<()> {
+    let free = free_bytes(directory)?;
+    if free >= needed {
+        return Ok(());
+    }
+    const MIB: u64 = 1 << 20;
+    Err(Error::new(
+        ErrorKind::DiskFull,
+        format!(
+            "{} MiB are needed in {}, {} MiB are free",
+            needed.div_ceil(MIB),
+            directory.display(),
+            free / MIB
+        ),
+    )
+    .hint("free some space, or name a place on another volume; nothing was written"))
+}
+
+/// Size of the state that is copied.
+pub(super) fn size_of(connection: &Connection) -> Result<u64> {
+    let read = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
+    let bytes = read("PRAGMA page_count")?.saturating_mul(read("PRAGMA page_size")?);
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
 /// Whether files can be made in the directory of the database.
 pub fn is_writable(path: &Path) -> bool {
     let directory = existing(path.parent().unwrap_or(path));
