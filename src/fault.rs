@@ -46,6 +46,26 @@ pub fn point(name: &'static str) {
     }
 }
 
+/// Name of the variable that plans the death of the process in a step of a kind when it works
+/// on an entry whose text holds a mark: `KIND=MARK`.
+pub const ITEM_VARIABLE: &str = "LORE_FAULT_ITEM";
+
+/// Begins work on an entry of a step, as it is called by people.
+#[cfg(debug_assertions)]
+pub fn item(step: &str, text: &str) {
+    use rustix::process::{Signal, getpid, kill_process};
+    #[expect(clippy::disallowed_methods, reason = "a test hook, not configuration")]
+    let Ok(plan) = std::env::var(ITEM_VARIABLE) else { return };
+    if plan.split_once('=').is_some_and(|(kind, mark)| kind == step && text.contains(mark)) {
+        let sent = kill_process(getpid(), Signal::KILL);
+        assert!(sent.is_err(), "still alive in {step} at {text}: {sent:?}");
+    }
+}
+
+/// Begins work on an entry of a step.
+#[cfg(not(debug_assertions))]
+pub fn item(_step: &str, _text: &str) {}
+
 /// Passes a point.
 #[cfg(not(debug_assertions))]
 pub fn point(_name: &'static str) {}

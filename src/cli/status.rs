@@ -7,7 +7,7 @@ use super::{App, lock as lock_command, runs as runs_command};
 use crate::clock::{self, Millis};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::cursors::{self, StreamFailure};
-use crate::store::embeddings::{self, Coverage};
+use crate::store::embeddings::{self, Coverage, FailingChunk};
 use crate::store::groups::{self, GroupFailure, OddProject};
 use crate::store::lock::{self, LockState};
 use crate::store::queues::{self, FailingEntry, QueueDepth};
@@ -41,6 +41,7 @@ struct Status {
     queues: Queues,
     queue_details: Vec<QueueDepth>,
     failing: Vec<FailingEntry>,
+    failing_passages: Vec<FailingChunk>,
     stream_failures: Vec<StreamFailure>,
     group_failures: Vec<GroupFailure>,
     odd_projects: Vec<OddProject>,
@@ -142,6 +143,7 @@ fn show(args: &StatusArgs, app: &mut App) -> Result<()> {
             queues: Queues::of(&queue_details),
             queue_details,
             failing: queues::failing(tx, FAILING_SHOWN)?,
+            failing_passages: embeddings::failing(tx, FAILING_SHOWN)?,
             stream_failures: cursors::stream_failures(tx)?,
             group_failures: groups::failures(tx)?,
             odd_projects: groups::odd_projects(tx)?,
@@ -234,6 +236,13 @@ fn show(args: &StatusArgs, app: &mut App) -> Result<()> {
             out.line(format!(
                 "Failing     {} {}: {} (failed {} times{state})",
                 entry.queue, entry.subject, entry.error, entry.attempt_count
+            ))?;
+        }
+        for passage in &status.failing_passages {
+            let state = if passage.quarantined { ", quarantined" } else { "" };
+            out.line(format!(
+                "Failing     embed document {} passage {}: {} (failed {} times{state})",
+                passage.document_id, passage.ordinal, passage.error, passage.attempt_count
             ))?;
         }
         for line in &integrity_lines {

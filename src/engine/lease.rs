@@ -53,6 +53,8 @@ pub enum Outcome {
 #[derive(Debug, Default)]
 struct Watch {
     seen: Option<((i64, i64), Duration)>,
+    /// Whether the holder beat while it was watched.
+    has_beaten: bool,
 }
 
 impl Watch {
@@ -60,7 +62,8 @@ impl Watch {
     fn note(&mut self, pair: (i64, i64), at: Duration) -> Duration {
         match self.seen {
             Some((seen, since)) if seen == pair => at.saturating_sub(since),
-            _ => {
+            seen => {
+                self.has_beaten |= seen.is_some_and(|((token, beat), _)| token == pair.0 && beat < pair.1);
                 self.seen = Some((pair, at));
                 Duration::ZERO
             }
@@ -98,7 +101,12 @@ pub fn take(
     let mut dead = None;
     loop {
         cancel.check()?;
-        let claim = Claim { owner: &owner, process: &own, lease_ms, dead, run };
+        // What is left of the wait bounds the database's own wait: the two must not add up.
+        let patience = match if_locked {
+            IfLocked::Wait(limit) => Some(limit.saturating_sub(clock::since_boot().saturating_sub(started))),
+            IfLocked::Fail | IfLocked::Skip => None,
+        };
+        let claim = Claim { owner: &owner, process: &own, lease_ms, dead, patience, run };
         let held = match lock::acquire(store, &claim) {
             Ok(Acquired::Taken { fence, run_id, abandoned }) => {
                 return Ok(Outcome::Taken(Taken { fence, run_id, abandoned }));
@@ -141,8 +149,13 @@ pub fn take(
                 return Err(lock::held_error(&held, now));
             }
             IfLocked::Wait(_) => {}
-            IfLocked::Fail if looks_alive(&held, now) => return Err(lock::held_error(&held, now)),
-            IfLocked::Skip if looks_alive(&held, now) => return Ok(Outcome::Skipped(held)),
+            // A holder whose clock stands elsewhere looks dead until it is seen to beat.
+            IfLocked::Fail if watch.has_beaten || looks_alive(&held, now) => {
+                return Err(lock::held_error(&held, now));
+            }
+            IfLocked::Skip if watch.has_beaten || looks_alive(&held, now) => {
+                return Ok(Outcome::Skipped(held));
+            }
             IfLocked::Fail | IfLocked::Skip => {
                 if silent.is_zero() {
                     tracing::info!(

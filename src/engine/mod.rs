@@ -1,6 +1,7 @@
 //! Runs jobs: the contract of a step, what it may touch, and the loop that runs a graph.
 
 pub mod cancel;
+pub mod careful;
 pub mod ctx;
 pub mod lease;
 pub mod process;

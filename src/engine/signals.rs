@@ -1,8 +1,8 @@
-//! SIGINT and SIGTERM: the first asks for a stop, the second ends the process at once.
+//! SIGINT, SIGTERM and SIGHUP: the first asks for a stop, the second ends the process at once.
 
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::cancel::{Cancel, StopReason};
@@ -11,7 +11,7 @@ use crate::error::{ErrorKind, Result, io_error};
 /// Time from the first signal after which the process ends whatever still runs. Everything
 /// that a run does is cut into pieces far shorter than this; the limit is for a piece that
 /// hangs in the operating system.
-const LAST_RESORT: Duration = Duration::from_secs(10);
+const LAST_RESORT: Duration = Duration::from_millis(9_500);
 
 /// Installs the handlers. Called before the lock is taken: a process that is number 1 of a
 /// container has no default action for SIGTERM.
@@ -19,8 +19,12 @@ const LAST_RESORT: Duration = Duration::from_secs(10);
 /// # Errors
 /// When the handlers cannot be installed.
 pub fn install(cancel: &Cancel) -> Result<()> {
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM]).map_err(|error| io_error("install signal handlers", error))?;
+    let mut wanted = vec![SIGINT, SIGTERM];
+    // Who starts us with `nohup` wants the end of the terminal to change nothing.
+    if !is_ignored(SIGHUP, &std::fs::read_to_string("/proc/self/status").unwrap_or_default()) {
+        wanted.push(SIGHUP);
+    }
+    let mut signals = Signals::new(wanted).map_err(|error| io_error("install signal handlers", error))?;
     let cancel = cancel.clone();
     std::thread::Builder::new()
         .name("signals".to_owned())
@@ -49,6 +53,13 @@ pub fn install(cancel: &Cancel) -> Result<()> {
     Ok(())
 }
 
+/// Whether a process ignores a signal, by its status as Linux shows it.
+fn is_ignored(signal: std::ffi::c_int, status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| (mask >> (signal - 1)) & 1 == 1)
+}
+
 fn start_last_resort(code: i32) {
     let started = std::thread::Builder::new().name("last-resort".to_owned()).spawn(move || {
         let begun = std::time::Instant::now();
@@ -59,5 +70,18 @@ fn start_last_resort(code: i32) {
     });
     if let Err(error) = started {
         tracing::error!("start the last-resort thread: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ignored_signal_is_seen_in_the_status() {
+        let status = "Name:\tlore\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored(SIGHUP, status));
+        assert!(!is_ignored(SIGTERM, status));
+        assert!(!is_ignored(SIGHUP, ""), "where nothing tells it, it is not");
     }
 }

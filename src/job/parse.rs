@@ -18,6 +18,9 @@ use crate::diagnostic::{self, Diagnostic, Source, nearest};
 use crate::duration::duration_text;
 use crate::engine::step::StepDef;
 
+/// Steps of a job at most. Every look at a graph costs up to the square of it.
+const MAX_STEPS: usize = 1_000;
+
 /// Reads one text.
 pub(super) struct Reader<'a> {
     pub(super) source: Source<'a>,
@@ -185,6 +188,13 @@ impl<'a> Reader<'a> {
         };
         if table.is_empty() {
             self.error(value.span(), "a job has at least one step: add `[steps.NAME]`");
+        }
+        if table.len() > MAX_STEPS {
+            self.error(
+                value.span(),
+                format!("a job has at most {MAX_STEPS} steps, this one has {}: split it", table.len()),
+            );
+            return Vec::new();
         }
         // The parser sorts keys by name; people sort them by meaning.
         let mut entries: Vec<_> = table.iter().collect();

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{EmbeddingConfig, maybe_duration_text};
 use crate::embed::{Embedder, Failure, breaker};
+use crate::engine::careful::{self, Careful};
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
 use crate::error::Result;
@@ -155,6 +156,7 @@ impl Run<'_> {
     ) -> Result<()> {
         let mut tried: BTreeSet<i64> = BTreeSet::new();
         let mut may_switch = self.config.dims.is_none();
+        let careful = Careful::begin(ctx, Embed::KIND)?;
         for _ in 0..MAX_PASSES {
             let room = self.step.limit.map_or(usize::MAX, |limit| limit.saturating_sub(tried.len()));
             let mut ids = self.pending(ctx)?;
@@ -162,10 +164,7 @@ impl Run<'_> {
             if ids.is_empty() || self.is_out_of_time() {
                 break;
             }
-            let mut pass = Pass::new(ctx, embedder, self.identity.take(), ids);
-            let outcome = pass.run(|| self.is_out_of_time(), report);
-            self.identity = pass.identity().cloned();
-            tried.extend(pass.tried());
+            let outcome = self.pass(ctx, embedder, &careful, ids, &mut tried, report);
             match outcome {
                 Ok(()) => {}
                 Err(Failure::Dims { got, .. }) if may_switch => {
@@ -188,8 +187,58 @@ impl Run<'_> {
             report.warn(format!("the time budget is used up; {left} documents are left for the next run"));
         }
         ctx.progress.finish();
+        if left == 0 {
+            careful.end(ctx)?;
+        }
         if report.count("chunks") > 0 {
             end_of_failures(ctx, embedder)?;
+        }
+        Ok(())
+    }
+
+    /// Embeds documents: all in one pass, or each alone, those that the process died of last.
+    fn pass(
+        &mut self,
+        ctx: &StepCtx<'_>,
+        embedder: &Arc<Embedder>,
+        careful: &Careful,
+        ids: Vec<i64>,
+        tried: &mut BTreeSet<i64>,
+        report: &mut StepReport,
+    ) -> std::result::Result<(), Failure> {
+        let name = |id: &i64| format!("document {id}");
+        let (suspects, others): (Vec<i64>, Vec<i64>) =
+            ids.into_iter().partition(|id| careful.is_suspect(&name(id)));
+        if !careful.is_on() {
+            let mut pass = Pass::new(ctx, embedder, self.identity.take(), others);
+            let outcome = pass.run(|| self.is_out_of_time(), report);
+            self.identity = pass.identity().cloned();
+            tried.extend(pass.tried());
+            return outcome;
+        }
+        for id in others.into_iter().chain(suspects) {
+            if self.is_out_of_time() {
+                break;
+            }
+            let name = name(&id);
+            let mut pass = Pass::new(ctx, embedder, self.identity.take(), vec![id]);
+            let outcome = if careful.is_condemned(&name) {
+                match pass.condemn(id, report) {
+                    // It stays under suspicion.
+                    Ok(false) => {
+                        report.warn(format!("{name}: {}", careful::VERDICT));
+                        continue;
+                    }
+                    Ok(true) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
+            } else {
+                careful.note(ctx, &name)?;
+                pass.run(|| self.is_out_of_time(), report)
+            };
+            self.identity = pass.identity().cloned();
+            tried.insert(id);
+            careful.settle(ctx, &name, outcome)?;
         }
         Ok(())
     }

@@ -12,9 +12,11 @@ use super::ingest::gitlab::{add_stats, bad_row, is_isolated};
 use super::ingest::unknown_source;
 use crate::config::{GitlabConfig, SourceConfig};
 use crate::content::{Discussion, ItemType};
+use crate::engine::careful::{self, Careful};
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
 use crate::error::{Error, ErrorKind, Result};
+use crate::fault;
 use crate::gitlab::wire::{self, BadRow};
 use crate::gitlab::{Client, RequestError};
 use crate::store::entities::{self, ReplacedDiscussions, StoredProject};
@@ -86,8 +88,9 @@ impl Step for FetchDiscussions {
         let mut report = StepReport::default();
         let mut left = i64::from(self.limit);
         let mut failures = Vec::new();
+        let careful = Careful::begin(ctx, Self::KIND)?;
         for (name, config) in &sources {
-            match drain(ctx, self, name, config, &mut left, &mut report) {
+            match drain(ctx, self, name, config, &careful, &mut left, &mut report) {
                 Ok(()) => {}
                 Err(error) if is_isolated(error.kind()) || error.kind() == ErrorKind::Auth => {
                     failures.push(error.context(format!("source {name}")));
@@ -96,6 +99,9 @@ impl Step for FetchDiscussions {
             }
         }
         ctx.progress.finish();
+        if failures.is_empty() && left > 0 {
+            careful.end(ctx)?;
+        }
         // A server that is down does not keep the others waiting, but the step failed.
         failures.into_iter().next().map_or(Ok(report), Err)
     }
@@ -122,6 +128,7 @@ fn drain(
     step: &FetchDiscussions,
     name: &str,
     config: &GitlabConfig,
+    careful: &Careful,
     left: &mut i64,
     report: &mut StepReport,
 ) -> Result<()> {
@@ -130,7 +137,8 @@ fn drain(
         return Ok(());
     }
     let client = connect(ctx, name, config)?;
-    let out = Drain { ctx, name, step, client: client.clone(), state: State::default() }.run(left, report);
+    let out =
+        Drain { ctx, name, step, careful, client: client.clone(), state: State::default() }.run(left, report);
     add_stats(ctx, &client, report);
     out
 }
@@ -140,6 +148,7 @@ struct Drain<'a> {
     ctx: &'a StepCtx<'a>,
     name: &'a str,
     step: &'a FetchDiscussions,
+    careful: &'a Careful,
     client: Client,
     state: State,
 }
@@ -165,6 +174,15 @@ struct State {
     n_notes: i64,
 }
 
+/// What an entry is called when the process may have died of it.
+fn name(entry: &FetchEntry) -> String {
+    format!("{} {} {}", entry.project_id, entry.item_type.noteable_type(), entry.iid)
+}
+
+fn key(entry: &FetchEntry) -> (i64, ItemType, i64) {
+    (entry.project_id, entry.item_type, entry.iid)
+}
+
 impl Drain<'_> {
     fn run(mut self, left: &mut i64, report: &mut StepReport) -> Result<()> {
         let ctx = self.ctx;
@@ -179,8 +197,13 @@ impl Drain<'_> {
                 waiting = self.next_batch(*left, tasks.len())?;
                 is_drained = waiting.is_empty();
             }
-            while tasks.len() < self.step.concurrency.max(1) {
+            let concurrency = if self.careful.is_on() { 1 } else { self.step.concurrency.max(1) };
+            while tasks.len() < concurrency {
                 let Some(entry) = waiting.pop_front() else { break };
+                if self.careful.is_condemned(&name(&entry)) {
+                    self.condemn(entry, report)?;
+                    continue;
+                }
                 let n_notes =
                     ctx.read(|tx| entities::notes_count(tx, entry.project_id, entry.item_type, entry.iid))?;
                 if !tasks.is_empty() && self.state.n_notes + n_notes > MAX_NOTES {
@@ -190,6 +213,7 @@ impl Drain<'_> {
                 self.state.n_notes += n_notes;
                 *left -= 1;
                 let project = self.project(entry.project_id)?;
+                self.careful.note(ctx, &name(&entry))?;
                 tasks.spawn_on(fetch(self.client.clone(), project, entry, n_notes), &ctx.runtime);
             }
             if tasks.is_empty() {
@@ -203,7 +227,9 @@ impl Drain<'_> {
                 }
             })?;
             self.state.n_notes -= fetched.n_notes;
-            self.settle(fetched, report)?;
+            let name = name(&fetched.entry);
+            let settled = self.settle(fetched, report);
+            self.careful.settle(ctx, &name, settled)?;
             self.state.n_done += 1;
             let known = self.state.n_done + waiting.len() as u64 + tasks.len() as u64;
             ctx.progress.set("items", self.state.n_done, Some(known));
@@ -218,14 +244,26 @@ impl Drain<'_> {
             return Ok(VecDeque::new());
         }
         // Entries that were tried and are still there may stand in front of the others.
-        let tried = i64::try_from(under_way + self.state.suspects.len()).unwrap_or(i64::MAX);
+        let others = under_way + self.state.suspects.len() + self.careful.suspects();
+        let tried = i64::try_from(others).unwrap_or(i64::MAX);
         let window = left.min(BATCH).saturating_add(self.state.n_failed).saturating_add(tried);
         let entries = self.ctx.read(|tx| queues::ready_fetches(tx, self.name, self.ctx.now(), window))?;
-        Ok(entries
-            .into_iter()
-            .filter(|entry| self.state.tried.insert((entry.project_id, entry.item_type, entry.iid)))
-            .take(usize::try_from(left).unwrap_or(usize::MAX))
-            .collect())
+        let untried: Vec<FetchEntry> =
+            entries.into_iter().filter(|entry| !self.state.tried.contains(&key(entry))).collect();
+        let mut batch = self.careful.turn(untried, name);
+        batch.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        self.state.tried.extend(batch.iter().map(key));
+        Ok(batch.into())
+    }
+
+    /// Leaves an entry alone that the process died of.
+    fn condemn(&mut self, entry: FetchEntry, report: &mut StepReport) -> Result<()> {
+        let project = self.project(entry.project_id)?;
+        let subject = format!("{}{}{}", project.path, entry.item_type.sigil(), entry.iid);
+        let name = name(&entry);
+        let last = FetchEntry { attempt_count: queues::MAX_ATTEMPTS - 1, ..entry };
+        let failed = self.fail(&last, &subject, careful::VERDICT, report);
+        self.careful.settle(self.ctx, &name, failed)
     }
 
     fn project(&mut self, id: i64) -> Result<StoredProject> {
@@ -301,6 +339,7 @@ impl Drain<'_> {
         rows: Vec<Row>,
         report: &mut StepReport,
     ) -> Result<()> {
+        fault::item(FetchDiscussions::KIND, subject);
         let (mut discussions, mut payloads) = (Vec::new(), Vec::new());
         let mut is_whole = true;
         for Row { raw, read } in rows {

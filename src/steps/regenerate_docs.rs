@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Millis;
 use crate::content::hash::Hash;
 use crate::content::{Document, SourceType, render};
+use crate::engine::careful::{self, Careful};
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
 use crate::error::{Error, ErrorKind, Result};
+use crate::fault;
 use crate::store::WriteTx;
 use crate::store::documents::{self, NewDocument, StoredDocument};
 use crate::store::queues::{self, DirtyEntry};
@@ -91,44 +93,91 @@ impl RegenerateDocs {
             if self.limit == 0 { usize::MAX } else { usize::try_from(self.limit).unwrap_or(usize::MAX) };
         // An entry is tried once in a run: one that fails comes back with a later run, and
         // one that changes all the time does not keep this one going.
-        let mut tried: HashSet<(SourceType, i64)> = HashSet::new();
+        let mut tried = Tried::new();
         let total = ctx.read(|tx| queues::depths(tx, ctx.now()))?.first().map(|depth| depth.ready);
         let total = total.and_then(|ready| u64::try_from(ready).ok());
         let mut done = 0_u64;
         let mut stuck = 0;
+        let careful = Careful::begin(ctx, Self::KIND)?;
         loop {
             ctx.check()?;
             let wanted = batch.min(left);
             if wanted == 0 {
                 return Ok(());
             }
-            // Entries that were tried and stayed may stand in front of the others.
-            let window = i64::try_from(wanted + stuck).unwrap_or(i64::MAX);
+            // Entries that were tried and stayed, or that wait for the others, may stand in
+            // front of them.
+            let window = i64::try_from(wanted + stuck + careful.suspects()).unwrap_or(i64::MAX);
             let ready = ctx.read(|tx| queues::ready_dirty(tx, ctx.now(), window))?;
-            let entries: Vec<DirtyEntry> = ready
+            let untried: Vec<DirtyEntry> = ready
                 .into_iter()
                 .filter(|entry| !tried.contains(&(entry.source_type, entry.source_id)))
-                .take(wanted)
                 .collect();
+            let mut entries = careful.turn(untried, name);
+            entries.truncate(wanted);
             if entries.is_empty() {
-                return Ok(());
+                return careful.end(ctx);
             }
             left -= entries.len();
             done += u64::try_from(entries.len()).unwrap_or(0);
-            let (known, changed) = look(ctx, entries)?;
-            let mut prepared = Batch { prepared: known, bytes: 0 };
-            let mut changed = changed.into_iter().peekable();
-            while changed.peek().is_some() {
-                prepared.render(ctx, changed.by_ref().take(READ_BATCH).collect())?;
-                if prepared.bytes > BATCH_BYTES {
-                    stuck += std::mem::take(&mut prepared).write(ctx, report, &mut tried)?;
+            if careful.is_on() {
+                for entry in entries {
+                    stuck += one(ctx, &careful, entry, report, &mut tried)?;
                 }
+            } else {
+                stuck += all(ctx, entries, report, &mut tried)?;
             }
-            stuck += prepared.write(ctx, report, &mut tried)?;
             ctx.progress.set("documents", done, total.map(|total| total.max(done)));
         }
     }
 }
+
+/// What an entry is called when the process may have died of it.
+fn name(entry: &DirtyEntry) -> String {
+    format!("{} {}", entry.source_type, entry.source_id)
+}
+
+/// Works on entries in as few transactions as they fit in; returns how many stayed.
+fn all(
+    ctx: &StepCtx<'_>,
+    entries: Vec<DirtyEntry>,
+    report: &mut StepReport,
+    tried: &mut Tried,
+) -> Result<usize> {
+    let mut stuck = 0;
+    let (known, changed) = look(ctx, entries)?;
+    let mut prepared = Batch { prepared: known, bytes: 0 };
+    let mut changed = changed.into_iter().peekable();
+    while changed.peek().is_some() {
+        prepared.render(ctx, changed.by_ref().take(READ_BATCH).collect())?;
+        if prepared.bytes > BATCH_BYTES {
+            stuck += std::mem::take(&mut prepared).write(ctx, report, tried)?;
+        }
+    }
+    Ok(stuck + prepared.write(ctx, report, tried)?)
+}
+
+/// Works on one entry that the process may die of; returns whether it stayed, as 0 or 1.
+fn one(
+    ctx: &StepCtx<'_>,
+    careful: &Careful,
+    entry: DirtyEntry,
+    report: &mut StepReport,
+    tried: &mut Tried,
+) -> Result<usize> {
+    let name = name(&entry);
+    if careful.is_condemned(&name) {
+        let last = DirtyEntry { attempt_count: queues::MAX_ATTEMPTS - 1, ..entry };
+        let plan = Plan::Fail(careful::VERDICT.to_owned());
+        let batch = Batch { prepared: vec![Prepared { entry: last, glance: None, plan }], bytes: 0 };
+        return careful.settle(ctx, &name, batch.write(ctx, report, tried));
+    }
+    careful.note(ctx, &name)?;
+    careful.settle(ctx, &name, all(ctx, vec![entry], report, tried))
+}
+
+/// Entries that were tried in this run and stayed.
+type Tried = HashSet<(SourceType, i64)>;
 
 /// What is to happen with one entry.
 #[derive(Debug)]
@@ -207,12 +256,7 @@ impl Batch {
     /// Writes everything in one transaction; returns how many entries stayed in the queue.
     /// When SQLite refuses the batch, each entry is written alone, so that one that cannot
     /// be stored does not hold up the others.
-    fn write(
-        self,
-        ctx: &StepCtx<'_>,
-        report: &mut StepReport,
-        tried: &mut HashSet<(SourceType, i64)>,
-    ) -> Result<usize> {
+    fn write(self, ctx: &StepCtx<'_>, report: &mut StepReport, tried: &mut Tried) -> Result<usize> {
         let mut outcome = match ctx.write(|tx| write_all(ctx, tx, &self.prepared)) {
             Ok(outcome) => outcome,
             Err(error) if error.kind() == ErrorKind::Database => write_each(ctx, &self.prepared, &error)?,
@@ -239,10 +283,13 @@ fn plan(source: ReadSource, stored: Option<StoredDocument>) -> Plan {
     match catch_unwind(AssertUnwindSafe(|| render::render(&source))) {
         Err(_) => Plan::Fail("rendering panicked: a defect of lore".to_owned()),
         Ok(None) => Plan::Delete(stored.map(|stored| stored.id)),
-        Ok(Some(document)) => match stored {
-            Some(stored) if stored.holds(&document) => Plan::Keep(stored, Some(document.updated_at)),
-            Some(_) | None => Plan::Write(Box::new(document)),
-        },
+        Ok(Some(document)) => {
+            fault::item(RegenerateDocs::KIND, document.title.as_deref().unwrap_or_default());
+            match stored {
+                Some(stored) if stored.holds(&document) => Plan::Keep(stored, Some(document.updated_at)),
+                Some(_) | None => Plan::Write(Box::new(document)),
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
 use crate::error::Result;
+use crate::store::fts;
 use crate::store::integrity::{self, Repaired};
 
 /// Plans a repair from what the integrity check finds and applies it in one transaction.
@@ -32,6 +33,9 @@ impl Step for Repair {
         let done = if self.dry_run || found.total() == 0 {
             integrity::plan(&found)
         } else {
+            if found.rebuilds_index() {
+                ctx.read(|tx| fts::refuse_without_room(tx, ctx.store.path()))?;
+            }
             ctx.write_long(|tx| integrity::repair(tx, &found, now))?
         };
         let mut report = StepReport::default();
@@ -44,6 +48,7 @@ impl Step for Repair {
             documents_requeued,
             orphaned_documents_deleted,
             orphaned_parts_deleted,
+            dangling_rows_deleted,
             queue_entries_deleted,
             runs_closed,
             not_repairable,
@@ -57,6 +62,7 @@ impl Step for Repair {
             ("documents_requeued", documents_requeued),
             ("orphaned_documents_deleted", orphaned_documents_deleted),
             ("orphaned_parts_deleted", orphaned_parts_deleted),
+            ("dangling_rows_deleted", dangling_rows_deleted),
             ("queue_entries_deleted", queue_entries_deleted),
             ("runs_closed", runs_closed),
             ("not_repairable", not_repairable),

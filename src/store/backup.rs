@@ -76,7 +76,7 @@ pub fn copy(
     let directory = directory_of(target);
     std::fs::create_dir_all(directory)
         .map_err(|error| io_error(format!("create directory {}", directory.display()), error))?;
-    refuse_full_disk(directory, size_of(&from)?)?;
+    open::refuse_full_disk(directory, open::size_of(&from)?)?;
     let temporary = tempfile::Builder::new()
         .prefix(".lore-backup-")
         .suffix(".partial")
@@ -151,7 +151,7 @@ pub fn restore_into(
     let copied = verify(backup, store.options())?;
     // A private copy whose lock row is set right before it becomes everybody's.
     let directory = directory_of(store.path());
-    refuse_full_disk(directory, copied.bytes.saturating_mul(2))?;
+    open::refuse_full_disk(directory, copied.bytes.saturating_mul(2))?;
     let stage = tempfile::Builder::new()
         .prefix(".lore-restore-")
         .suffix(".partial")
@@ -277,35 +277,6 @@ fn open_any_version(path: &Path, options: OpenOptions) -> Result<Connection> {
         .hint("name a database or a backup of one"));
     }
     Ok(connection)
-}
-
-/// Size of the state that is copied.
-fn size_of(connection: &Connection) -> Result<u64> {
-    let read = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
-    let bytes = read("PRAGMA page_count")?.saturating_mul(read("PRAGMA page_size")?);
-    Ok(u64::try_from(bytes).unwrap_or(0))
-}
-
-/// Makes sure that `needed` bytes are free.
-///
-/// # Errors
-/// [`ErrorKind::DiskFull`] when they are not.
-pub fn refuse_full_disk(directory: &Path, needed: u64) -> Result<()> {
-    let free = open::free_bytes(directory)?;
-    if free >= needed {
-        return Ok(());
-    }
-    const MIB: u64 = 1 << 20;
-    Err(Error::new(
-        ErrorKind::DiskFull,
-        format!(
-            "{} MiB are needed in {}, {} MiB are free",
-            needed.div_ceil(MIB),
-            directory.display(),
-            free / MIB
-        ),
-    )
-    .hint("free some space, or name a place on another volume; nothing was written"))
 }
 
 fn refuse_existing(target: &Path, existing: Existing) -> Result<()> {

@@ -7,6 +7,8 @@ mod documents;
 mod identities;
 mod memo;
 
+#[cfg(test)]
+pub(crate) use check::names as check_names;
 pub use check::{VectorFinding, findings, rebuild_codes, repair};
 pub use coverage::{Coverage, coverage};
 pub use documents::{

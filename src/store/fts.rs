@@ -1,11 +1,12 @@
 //! SQL of the full-text index: document lengths, merging, rebuilding.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use rusqlite::OptionalExtension;
 
 use super::sources::json_ids;
-use super::{ReadTx, WriteTx};
+use super::{ReadTx, WriteTx, open};
 use crate::error::{Error, Result};
 
 /// Documents of one row of `document_lengths`.
@@ -200,6 +201,16 @@ pub fn refresh_statistics(tx: &WriteTx<'_>) -> Result<()> {
 pub fn rebuild(tx: &WriteTx<'_>) -> Result<()> {
     tx.sql().execute("INSERT INTO documents_fts(documents_fts) VALUES ('rebuild')", [])?;
     rebuild_lengths(tx)
+}
+
+/// Makes sure that the index fits on the disk a second time, which a rebuild needs until its
+/// log is folded back. The index is less than half of a database.
+///
+/// # Errors
+/// [`ErrorKind::DiskFull`](crate::error::ErrorKind::DiskFull) when it does not, and SQLite's.
+pub fn refuse_without_room(tx: &ReadTx<'_>, database: &Path) -> Result<()> {
+    open::refuse_full_disk(database, open::size_of(tx.sql())? / 2)
+        .map_err(|error| error.context("cannot build the full-text index again"))
 }
 
 #[cfg(test)]

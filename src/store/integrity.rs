@@ -83,7 +83,7 @@ pub const CHECKS: &[Check] = &[
     Check {
         name: "foreign_keys",
         meaning: "every reference between tables leads somewhere (PRAGMA foreign_key_check)",
-        remedy: Remedy::Restore,
+        remedy: Remedy::Delete,
         method: Method::Query(
             "SELECT \"table\" || ' row ' || coalesce(rowid, '?'), 'refers to a missing row of ' || \"parent\"
                FROM pragma_foreign_key_check
@@ -265,6 +265,11 @@ impl Findings {
     /// Number of findings of a check.
     pub fn count(&self, check: &str) -> usize {
         self.counts.get(check).copied().unwrap_or(0)
+    }
+
+    /// Whether a repair builds the full-text index again.
+    pub fn rebuilds_index(&self) -> bool {
+        CHECKS.iter().any(|check| check.remedy == Remedy::RebuildFts && self.count(check.name) > 0)
     }
 
     fn add(&mut self, check: &'static str, subject: String, detail: String) {

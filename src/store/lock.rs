@@ -85,6 +85,8 @@ pub struct Claim<'a> {
     pub lease_ms: i64,
     /// The holder that was judged dead, as (token, beat); only exactly that one is replaced.
     pub dead: Option<(i64, i64)>,
+    /// How long to wait for a writer at the most; not longer than the busy timeout.
+    pub patience: Option<Duration>,
     /// The run to begin.
     pub run: &'a NewRun<'a>,
 }
@@ -132,7 +134,7 @@ pub fn state(tx: &ReadTx<'_>) -> Result<LockState> {
 /// # Errors
 /// SQLite's; then nothing was taken.
 pub fn acquire(store: &Store, claim: &Claim<'_>) -> Result<Acquired> {
-    store.write(|tx| {
+    store.write_within(claim.patience, |tx| {
         let now = clock::now_ms();
         let held = read_lock(tx.sql())?;
         let takeover = match (&held.owner, claim.dead) {
@@ -357,5 +359,12 @@ pub(super) fn explain_busy(path: &Path, error: Error) -> Error {
 #[cfg(test)]
 pub(crate) fn set_boot_id_for_test(tx: &super::WriteTx<'_>, boot_id: &str) -> Result<()> {
     tx.sql().execute("UPDATE app_lock SET boot_id = ?1", [boot_id])?;
+    Ok(())
+}
+
+/// Beats as a holder whose clock shows `at`.
+#[cfg(test)]
+pub(crate) fn beat_at_for_test(tx: &super::WriteTx<'_>, at: Millis) -> Result<()> {
+    tx.sql().execute("UPDATE app_lock SET beat = beat + 1, heartbeat_at = ?1", [at])?;
     Ok(())
 }

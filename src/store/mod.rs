@@ -28,6 +28,7 @@ pub mod search;
 pub mod show;
 pub mod sources;
 pub mod status;
+pub mod suspects;
 pub mod tombstones;
 
 use std::ops::Deref;
@@ -256,6 +257,20 @@ impl Store {
             self.long_work.proven_at_ms.store(now, Ordering::SeqCst);
         }
         self.long_work.lease_ms.store(0, Ordering::SeqCst);
+        out
+    }
+
+    /// Like [`Store::write`]; waits for another writer no longer than `patience`.
+    fn write_within<T>(
+        &self,
+        patience: Option<Duration>,
+        work: impl FnOnce(&WriteTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let usual = self.options.busy_timeout;
+        let mut handle = self.writer_handle()?;
+        handle.connection.busy_timeout(patience.map_or(usual, |patience| patience.min(usual)))?;
+        let out = self.transact(&mut handle.connection, work);
+        handle.connection.busy_timeout(usual)?;
         out
     }
 

@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0002_embeddings.sql"),
     include_str!("../../migrations/0003_sources.sql"),
     include_str!("../../migrations/0004_related.sql"),
+    include_str!("../../migrations/0005_suspects.sql"),
 ];
 
 /// Version of the schema that this binary reads and writes (`PRAGMA user_version`).
@@ -287,6 +288,35 @@ pub fn free_bytes(path: &Path) -> Result<u64> {
     let stat = rustix::fs::statvfs(existing(path))
         .map_err(|error| io_error(format!("look at the file system of {}", path.display()), error.into()))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Makes sure that `needed` bytes are free.
+///
+/// # Errors
+/// [`ErrorKind::DiskFull`] when they are not.
+pub fn refuse_full_disk(directory: &Path, needed: u64) -> Result<()> {
+    let free = free_bytes(directory)?;
+    if free >= needed {
+        return Ok(());
+    }
+    const MIB: u64 = 1 << 20;
+    Err(Error::new(
+        ErrorKind::DiskFull,
+        format!(
+            "{} MiB are needed in {}, {} MiB are free",
+            needed.div_ceil(MIB),
+            directory.display(),
+            free / MIB
+        ),
+    )
+    .hint("free some space, or name a place on another volume; nothing was written"))
+}
+
+/// Size of the state that is copied.
+pub(super) fn size_of(connection: &Connection) -> Result<u64> {
+    let read = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
+    let bytes = read("PRAGMA page_count")?.saturating_mul(read("PRAGMA page_size")?);
+    Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
 /// Whether files can be made in the directory of the database.

@@ -67,6 +67,8 @@ mod literals;
 mod meaning;
 /// `lore metrics` and what real servers make of it.
 mod metrics;
+/// Entries that kill the process.
+mod poison;
 /// Answers to the committed questions are as good as they were.
 mod quality;
 /// `lore query` and `lore show` on the sample project.

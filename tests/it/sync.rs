@@ -16,7 +16,7 @@ use crate::support::fake_gitlab::model::Kind;
 const TOKEN: &str = "test-token";
 
 /// A server with one project of 25 issues and 5 merge requests, each with a thread.
-fn server() -> FakeGitlab {
+pub fn server() -> FakeGitlab {
     let server = FakeGitlab::start();
     server.edit(|model| {
         let project = model.add_project("group/project");
@@ -34,7 +34,7 @@ fn server() -> FakeGitlab {
     server
 }
 
-fn configure(bench: &mut Bench, url: &str, projects: &[&str]) {
+pub fn configure(bench: &mut Bench, url: &str, projects: &[&str]) {
     bench.write(
         "lore.toml",
         &format!(
@@ -49,7 +49,7 @@ fn configure(bench: &mut Bench, url: &str, projects: &[&str]) {
     bench.var("GITLAB_TOKEN", TOKEN);
 }
 
-fn bench(server: &FakeGitlab) -> Bench {
+pub fn bench(server: &FakeGitlab) -> Bench {
     let mut bench = Bench::new();
     configure(&mut bench, &server.url(), &["group/project"]);
     bench

@@ -181,3 +181,45 @@ fn work_that_cannot_be_cut_keeps_the_lock_when_the_lease_was_extended_before() {
     let ended = store.write_until(&cancel, |_| hold_write_lock(Duration::from_millis(600)));
     assert_eq!(cancel.reason(), Some(StopReason::LockLost), "{ended:?}");
 }
+
+#[test]
+fn a_holder_whose_clock_is_wrong_is_seen_to_beat_and_refuses_at_once() {
+    let (_dir, store) = temporary();
+    let first = taken(&store);
+    move_holder_elsewhere(&store);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                store
+                    .write(|tx| crate::store::lock::beat_at_for_test(tx, clock::now_ms() + 86_400_000))
+                    .unwrap();
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        });
+        let other = second(&store);
+        let refused = take(&other, &RUN, fast(), IfLocked::Fail, &Cancel::new());
+        let skipped = take(&other, &RUN, fast(), IfLocked::Skip, &Cancel::new());
+        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Locked);
+        assert!(matches!(skipped.unwrap(), Outcome::Skipped(held) if held.token == first.fence.token));
+    });
+}
+
+#[test]
+fn a_wait_for_the_lock_is_not_prolonged_by_the_wait_for_a_writer() {
+    let (_dir, store) = temporary();
+    let patient = OpenOptions { busy_timeout: Duration::from_secs(600), ..OpenOptions::default() };
+    let other = Store::open(store.path(), patient).unwrap();
+    let begun = clock::since_boot();
+    store
+        .write(|_| {
+            // Ends by itself only because the wait does.
+            let waited =
+                take(&other, &RUN, fast(), IfLocked::Wait(Duration::from_millis(300)), &Cancel::new());
+            assert_eq!(waited.unwrap_err().kind(), ErrorKind::DatabaseBusy);
+            Ok(())
+        })
+        .unwrap();
+    assert!(clock::since_boot().saturating_sub(begun) < Duration::from_secs(300));
+}

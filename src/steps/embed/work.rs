@@ -8,13 +8,17 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
+use super::Embed;
 use crate::content::chunk::{self, Source};
 use crate::content::hash::bytes_hash;
 use crate::embed::{Embedder, Failure, TextResult};
+use crate::engine::careful;
 use crate::engine::ctx::StepCtx;
-use crate::engine::step::StepReport;
+use crate::engine::step::{Step, StepReport};
 use crate::error::{Error, Result};
+use crate::fault;
 use crate::store::embeddings::{self, ChunkVector, Identity, NewChunk, NewIdentity, ToEmbed, Written};
+use crate::store::queues::MAX_ATTEMPTS;
 
 /// Documents read at once.
 const READ_DOCUMENTS: usize = 64;
@@ -164,8 +168,33 @@ impl<'a, 'c> Pass<'a, 'c> {
         Ok(())
     }
 
+    /// Leaves a document alone that the process died of: all that is stored of it is why.
+    /// Returns false when nothing can be stored yet, because no vector was ever made.
+    pub(super) fn condemn(&mut self, id: i64, report: &mut StepReport) -> Result<bool> {
+        if self.made_identity()?.is_none() {
+            return Ok(false);
+        }
+        let identity_id = self.identity.as_ref().map_or(0, |identity| identity.id);
+        let now = self.ctx.now();
+        let Some(document) = self.ctx.read(|tx| embeddings::read_document(tx, identity_id, id, now))? else {
+            return Ok(true);
+        };
+        let why = ChunkVector::Failed { error: careful::VERDICT.to_owned(), earlier: MAX_ATTEMPTS - 1 };
+        let chunk = NewChunk { hash: [0; 16], is_title: true, char_start: 0, char_end: 0, vector: why };
+        self.ready.push(Document {
+            id,
+            content_hash: document.content_hash,
+            chunks: vec![chunk],
+            is_truncated: false,
+            open: 0,
+        });
+        self.store(report)?;
+        Ok(true)
+    }
+
     /// Cuts a document and queues the passages that need a vector.
     fn cut(&mut self, document: &ToEmbed) {
+        fault::item(Embed::KIND, document.title.as_deref().unwrap_or_default());
         let text = &document.content_text;
         let start = text.char_indices().nth(document.body_start).map_or(text.len(), |(at, _)| at);
         let source = Source {

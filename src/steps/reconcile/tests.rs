@@ -15,7 +15,8 @@ use crate::store::runs::NewRun;
 fn reconcile(world: &World, step: &Reconcile) -> Result<StepReport> {
     let process = ProcessIdentity::default();
     let run = NewRun { job: "reconcile", job_hash: "", options: "{}", resumed_from: None };
-    let claim = Claim { run: &run, owner: "test", process: &process, lease_ms: 60_000, dead: None };
+    let claim =
+        Claim { run: &run, owner: "test", process: &process, lease_ms: 60_000, dead: None, patience: None };
     let Acquired::Taken { fence, .. } = lock::acquire(&world.store, &claim).unwrap() else {
         panic!("locked")
     };

@@ -171,6 +171,6 @@ fn a_restore_without_the_lock_or_stopped_half_way_changes_nothing() {
 #[test]
 fn a_disk_that_is_too_small_is_told_before_anything_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(refuse_full_disk(dir.path(), u64::MAX).unwrap_err().kind(), ErrorKind::DiskFull);
-    refuse_full_disk(dir.path(), 1).unwrap();
+    assert_eq!(open::refuse_full_disk(dir.path(), u64::MAX).unwrap_err().kind(), ErrorKind::DiskFull);
+    open::refuse_full_disk(dir.path(), 1).unwrap();
 }

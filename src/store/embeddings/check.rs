@@ -105,6 +105,12 @@ pub fn findings(tx: &ReadTx<'_>) -> Result<Vec<VectorFinding>> {
     Ok(found)
 }
 
+/// Names of everything that is looked for; the last two are looked for per identity.
+#[cfg(test)]
+pub(crate) fn names() -> Vec<&'static str> {
+    CHECKS.iter().map(|(name, ..)| *name).chain(["codes_missing", "codes_orphaned"]).collect()
+}
+
 fn live_ids(tx: &ReadTx<'_>) -> Result<Vec<(i64, usize)>> {
     let mut statement = tx
         .sql()

@@ -26,6 +26,8 @@ pub struct Repaired {
     /// Labels, paths, assignees and references without a document; links and strikes without
     /// an item, tombstones of one that is there.
     pub orphaned_parts_deleted: usize,
+    /// Rows whose parent is gone, as they would have gone with it.
+    pub dangling_rows_deleted: usize,
     /// Queue entries without a source, or with impossible counts.
     pub queue_entries_deleted: usize,
     /// Runs whose process is gone.
@@ -52,6 +54,7 @@ pub fn plan(found: &Findings) -> Repaired {
         documents_requeued: found.count("document_missing") + found.count("document_hash"),
         orphaned_documents_deleted: found.count("document_orphan"),
         orphaned_parts_deleted: found.count("document_parts_orphan") + found.count("item_parts_orphan"),
+        dangling_rows_deleted: found.count("foreign_keys"),
         queue_entries_deleted: found.count("queue_orphan") + found.count("queue_attempts"),
         runs_closed: found.count("run_stuck"),
         orphaned_embeddings_deleted: found.count("embedding_orphan"),
@@ -67,7 +70,6 @@ pub fn plan(found: &Findings) -> Repaired {
 pub fn repair(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<Repaired> {
     let sql = tx.sql();
     let mut done = plan(found);
-    let fts_wrong = ["fts_missing", "fts_extra", "fts_content"].iter().any(|check| found.count(check) > 0);
     // Parts and orphans go first: a rebuild then indexes what stays.
     done.orphaned_parts_deleted = 0;
     for table in ["document_labels", "document_paths", "document_assignees", "document_refs"] {
@@ -91,10 +93,11 @@ pub fn repair(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<Repaire
             [],
         )?;
     }
-    if fts_wrong {
+    if found.rebuilds_index() {
         // The delete trigger tells the index old values; on a wrong index that does harm.
         fts::rebuild(tx)?;
     }
+    done.dangling_rows_deleted = delete_dangling(tx)?;
     done.orphaned_documents_deleted = sql.execute(
         "DELETE FROM documents WHERE (source_type = 'issue' AND source_id NOT IN (SELECT id FROM issues))
             OR (source_type = 'merge_request' AND source_id NOT IN (SELECT id FROM merge_requests))
@@ -134,6 +137,41 @@ pub fn repair(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<Repaire
         [now],
     )?;
     Ok(done)
+}
+
+/// Longest chain of tables that refer to each other: a row that goes may leave others behind.
+const LONGEST_CHAIN: usize = 8;
+
+/// Does to rows whose parent is gone what the schema says should have been done when it went.
+fn delete_dangling(tx: &WriteTx<'_>) -> Result<usize> {
+    let mut n = 0;
+    for _ in 0..LONGEST_CHAIN {
+        let mut statement = tx.sql().prepare(
+            "SELECT DISTINCT c.\"table\", f.\"from\", f.\"table\", coalesce(f.\"to\", 'rowid'), f.on_delete = 'SET NULL'
+               FROM pragma_foreign_key_check c JOIN pragma_foreign_key_list(c.\"table\") f ON f.id = c.fkid",
+        )?;
+        let broken = statement
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))?
+            .collect::<rusqlite::Result<Vec<(String, String, String, String, bool)>>>()?;
+        if broken.is_empty() {
+            break;
+        }
+        for (table, column, parent, key, keeps_row) in broken {
+            let act = if keeps_row {
+                format!("UPDATE \"{table}\" SET \"{column}\" = NULL")
+            } else {
+                format!("DELETE FROM \"{table}\"")
+            };
+            n += tx.sql().execute(
+                &format!(
+                    "{act} WHERE \"{column}\" IS NOT NULL
+                        AND NOT EXISTS (SELECT 1 FROM \"{parent}\" p WHERE p.\"{key}\" = \"{table}\".\"{column}\")"
+                ),
+                [],
+            )?;
+        }
+    }
+    Ok(n)
 }
 
 /// Queues every source without a document, and every document whose hash is not its text's.

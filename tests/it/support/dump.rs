@@ -10,7 +10,7 @@ use rusqlite::types::ValueRef;
 
 /// Tables about the runs themselves: two ways to the same content differ in them.
 const NOT_CONTENT: &[&str] =
-    &["app_lock", "circuit_breakers", "counters", "integrity_findings", "runs", "step_attempts"];
+    &["app_lock", "circuit_breakers", "counters", "integrity_findings", "runs", "step_attempts", "suspects"];
 
 /// Columns that hold when or under which number lore stored something.
 const VOLATILE: &[(&str, &[&str])] = &[

@@ -85,7 +85,14 @@ pub(super) struct Bench {
 fn take_lock(store: &Store) -> Fence {
     let process = ProcessIdentity::default();
     let run = NewRun { job: "history", job_hash: "", options: "{}", resumed_from: None };
-    let claim = Claim { run: &run, owner: "history", process: &process, lease_ms: 60_000, dead: None };
+    let claim = Claim {
+        run: &run,
+        owner: "history",
+        process: &process,
+        lease_ms: 60_000,
+        dead: None,
+        patience: None,
+    };
     let Acquired::Taken { fence, .. } = lock::acquire(store, &claim).unwrap() else { panic!("locked") };
     fence
 }
