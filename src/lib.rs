@@ -20,6 +20,7 @@ pub mod export;
 pub mod fault;
 pub mod gitlab;
 pub mod job;
+pub mod mcp;
 pub mod search;
 pub mod secret;
 pub mod steps;

@@ -55,6 +55,13 @@ pub struct Human<'a> {
     pub columns: Option<usize>,
 }
 
+impl<'a> Human<'a> {
+    /// Writes plain text, not wrapped.
+    pub fn plain(out: &'a mut dyn Write) -> Self {
+        Self { out, color: false, columns: None }
+    }
+}
+
 impl Human<'_> {
     /// Writes one line.
     ///

@@ -8,8 +8,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use super::app::{App, Globals, write_error};
 use super::{
-    World, backup, completions, config, docs, doctor, jobs, lock, metrics, query, run, runs, shortcuts, show,
-    status,
+    World, backup, completions, config, docs, doctor, jobs, lock, mcp, metrics, query, run, runs, shortcuts,
+    show, status,
 };
 
 use crate::error::{ErrorKind, Result};
@@ -117,6 +117,15 @@ enum Command {
         after_help = "Examples:\n  lore show group/project#12\n  lore show '!34'\n  lore show https://gitlab.example.com/group/project/-/issues/12 --system"
     )]
     Show(show::ShowArgs),
+    /// Answer the tools of an agent on standard input and output (Model Context Protocol)
+    ///
+    /// Tools: search, get_thread, similar, status. Nothing is written, whatever is asked, and no
+    /// call can widen what the options below allow to be seen. An answer has at most 32,000
+    /// characters. Works while a job runs, and when the database appears later.
+    #[command(
+        after_help = "Examples:\n  lore mcp\n  lore mcp --scope backend\n  lore mcp --database /srv/lore/lore.db --scope backend\n\nIn the configuration of a client:\n  {\"mcpServers\": {\"lore\": {\"command\": \"lore\", \"args\": [\"mcp\", \"--scope\", \"backend\"]}}}"
+    )]
+    Mcp(mcp::McpArgs),
     /// Show the history of runs
     #[command(
         after_help = "Examples:\n  lore runs\n  lore runs --job sync --limit 5\n  lore runs show 42\n  lore runs cancel 42"
@@ -175,6 +184,7 @@ fn run_command(command: &Command, app: &mut App) -> Result<()> {
         Command::Jobs(args) => jobs::run(args, app),
         Command::Query(args) => query::run(args, app),
         Command::Show(args) => show::run(args, app),
+        Command::Mcp(args) => mcp::run(args, app),
         Command::Runs(args) => runs::run(args, app),
         Command::Status(args) => status::run(args, app),
         Command::Lock(args) => lock::run(args, app),

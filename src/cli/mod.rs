@@ -15,6 +15,7 @@ mod job_files;
 mod jobs;
 mod jobs_export;
 mod lock;
+mod mcp;
 mod metrics;
 mod observe;
 mod plan;

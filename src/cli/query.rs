@@ -3,7 +3,7 @@
 mod context;
 mod explain;
 mod human;
-mod json;
+pub(super) mod json;
 
 use std::io::Write as _;
 
@@ -184,7 +184,7 @@ enum GroupArg {
 
 /// How hits are marked in a snippet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Highlight {
+pub(super) enum Highlight {
     /// Bold, for terminals
     Ansi,
     /// HTML with `<mark>`; everything else is escaped

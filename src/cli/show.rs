@@ -12,6 +12,7 @@ use crate::search::filter::Scope;
 use crate::search::literal::Reference;
 use crate::search::reference;
 use crate::search::snippet::printable;
+use crate::store::Store;
 use crate::store::show::{self as sql, Candidate, Item, StoredNote};
 
 /// Show a stored thread as text.
@@ -27,19 +28,20 @@ pub struct ShowArgs {
     scope: ScopeArgs,
 }
 
+/// An item with its discussions.
 #[derive(Serialize)]
-struct Thread {
-    reference: String,
+pub(super) struct Thread {
+    pub(super) reference: String,
     source_type: &'static str,
     project_path: String,
     iid: i64,
-    title: String,
-    state: String,
+    pub(super) title: String,
+    pub(super) state: String,
     draft: bool,
     author: Option<String>,
     created_at: String,
     updated_at: String,
-    url: Option<String>,
+    pub(super) url: Option<String>,
     milestone: Option<String>,
     labels: Vec<String>,
     assignees: Vec<String>,
@@ -71,20 +73,29 @@ struct Note {
 /// [`ErrorKind::Usage`](crate::error::ErrorKind::Usage) for a reference that cannot be read or means several items,
 /// [`ErrorKind::ReferenceNotFound`](crate::error::ErrorKind::ReferenceNotFound) when it is not stored or may not be seen.
 pub fn run(args: &ShowArgs, app: &mut App) -> Result<()> {
-    let reference = reference::read(&args.reference)?;
     let scope = args.scope.resolve(app)?;
     let store = app.open_read_only()?;
-    let thread = store.read(|tx| {
-        let candidate = reference::find(tx, &reference, &args.reference, &scope)?;
+    let thread = read(&store, &args.reference, args.system, &scope)?;
+    app.reply(&thread, |out| write(out, &thread))
+}
+
+/// Reads the thread that a reference means, as far as it may be seen; with GitLab's own notes
+/// if `system`.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn read(store: &Store, text: &str, system: bool, scope: &Scope) -> Result<Thread> {
+    let reference = reference::read(text)?;
+    store.read(|tx| {
+        let candidate = reference::find(tx, &reference, text, scope)?;
         let item = sql::item(tx, reference.item_type, candidate.item_id)?;
         let notes = sql::notes(tx, reference.item_type, candidate.item_id)?;
         let moved_to = sql::moved_to(tx, reference.item_type, candidate.item_id)?
             .filter(|copy| scope.allows(&copy.project_path))
             .filter(|copy| scope.include_restricted || !copy.confidential)
             .map(|copy| reference::name(reference.item_type, &copy));
-        Ok(Thread { moved_to, ..thread(&reference, candidate, item, notes, args.system, &scope) })
-    })?;
-    app.reply(&thread, |out| write(out, &thread))
+        Ok(Thread { moved_to, ..thread(&reference, candidate, item, notes, system, scope) })
+    })
 }
 
 fn thread(
@@ -141,7 +152,8 @@ fn thread(
     }
 }
 
-fn write(out: &mut Human<'_>, thread: &Thread) -> io::Result<()> {
+/// Writes a thread for people.
+pub(super) fn write(out: &mut Human<'_>, thread: &Thread) -> io::Result<()> {
     let title = out.paint("1", &printable(&thread.title));
     out.line(format!("{} {title}", out.paint("36", &thread.reference)))?;
     let draft = if thread.draft { " · draft" } else { "" };

@@ -63,6 +63,8 @@ mod jobs;
 mod kept;
 /// Literals over real projects, when they are on this machine.
 mod literals;
+/// `lore mcp`: the tools of agents.
+mod mcp;
 /// Answers by meaning, and without it.
 mod meaning;
 /// `lore metrics` and what real servers make of it.

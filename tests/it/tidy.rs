@@ -36,6 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("embed", &["backoff", "clock", "config", "content", "engine::cancel", "error", "secret", "traffic"]),
     ("assist", &["config", "error", "secret"]),
     ("search", &["assist", "clock", "config", "content", "embed", "error", "store"]),
+    ("mcp", &["error"]),
     ("engine", &["backoff", "clock", "config", "error", "fault", "job", "store"]),
     (
         "steps",

@@ -55,7 +55,7 @@ pub(super) fn snippet(hit: &Hit, highlight: Highlight) -> String {
 }
 
 /// The answer's `data`.
-pub(super) fn data(
+pub(in crate::cli) fn data(
     request: &Request,
     answer: &Answer,
     highlight: Highlight,

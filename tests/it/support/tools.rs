@@ -28,6 +28,18 @@ pub fn find(program: &str) -> Option<PathBuf> {
     found
 }
 
+/// Whether a Python has a module; as [`find`] when it has not.
+pub fn has_module(python: &Path, module: &str) -> bool {
+    let (found, _) = run(Command::new(python).args(["-c", &format!("import {module}")]), "");
+    #[expect(clippy::disallowed_methods, reason = "as the programs above")]
+    let required = std::env::var("LORE_TEST_TOOLS").is_ok_and(|value| value == "required");
+    assert!(found || !required, "the Python module {module} is not installed");
+    if !found {
+        eprintln!("skipped: the Python module {module} is not installed");
+    }
+    found
+}
+
 /// Runs a program on a text; returns whether it succeeded and everything it said.
 pub fn run(command: &mut Command, input: &str) -> (bool, String) {
     let mut child =
