@@ -151,7 +151,7 @@ enum Command {
     Restore(backup::RestoreArgs),
     /// Look at database, sources and embedding service, and say what to do about what is amiss
     #[command(
-        after_help = "Examples:\n  lore doctor\n  lore doctor --source main\n  lore doctor --offline\n  lore doctor --json | jq '.data.checks[] | select(.status != \"ok\")'\n\nExits with the code of the first check that fails; warnings do not count."
+        after_help = "Examples:\n  lore doctor\n  lore doctor --source main\n  lore doctor --offline\n  lore doctor --json | jq '(.data // .error.details).checks[] | select(.status != \"ok\")'\n\nExits with the code of the first check that fails; warnings do not count."
     )]
     Doctor(doctor::DoctorArgs),
     /// Show, check and begin the configuration

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::support::binary::{Bench, Output};
 use crate::support::dump::number;
 use crate::support::fake_gitlab::FakeGitlab;
+use crate::support::fake_gitlab::faults::{Fault, Trouble};
 use crate::support::fake_gitlab::model::{Kind, Model};
 use crate::support::relay::relay;
 use rustls::pki_types::pem::PemObject as _;
@@ -71,6 +72,28 @@ fn a_first_sync_of_2000_items_takes_2100_requests_and_a_quiet_one_one_per_stream
     quiet.dedup();
     assert_eq!(quiet.len(), n_requests, "one request per stream: {quiet:?}");
     assert!(n_requests <= 5, "project, labels, milestones, issues, merge requests: {quiet:?}");
+}
+
+#[test]
+fn a_row_that_fails_even_alone_is_shown_and_holds_up_nothing() {
+    let server = FakeGitlab::start();
+    server.edit(|model| fill(model, 40, 3));
+    let poison = vec!["\"Issue 7\"".to_owned()];
+    server.plan(Fault::always("/issues?", Trouble::Poison(poison)));
+    let bench = bench(&server.url(), "retry_wait = \"1ms\"\n");
+    for _ in 0..3 {
+        once(&bench).ok();
+        assert_eq!(number(&bench.database(), "SELECT count(*) FROM issues"), 6, "what lies before");
+    }
+    bench.lore(["run", "once.toml", "--quiet", "--retry-failed"]).ok();
+    assert_eq!(number(&bench.database(), "SELECT count(*) FROM issues"), 39);
+    let status = bench.lore(["status"]).ok();
+    assert!(status.contains("even alone"), "{status}");
+    bench.lore(["run", "once.toml", "--quiet", "--strict"]).fails(21);
+    server.heal();
+    bench.lore(["run", "once.toml", "--quiet", "--retry-failed", "--strict"]).ok();
+    assert_eq!(number(&bench.database(), "SELECT count(*) FROM issues"), 40);
+    assert!(!bench.lore(["status"]).ok().contains("even alone"));
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::content::ItemType;
 use crate::error::Result;
 use crate::gitlab::wire::ProjectRow;
 use crate::gitlab::{Client, Page, RequestError};
-use crate::store::{cursors, entities};
+use crate::store::{cursors, entities, groups};
 
 /// Bytes of answers that are held; above them no further project is asked for.
 const MAX_BYTES: usize = 16 << 20;
@@ -98,10 +98,10 @@ pub(super) fn expect(source: &Source<'_>, wanted: Vec<Wanted>) {
 
 /// A project is read now: what was asked for it is at hand, and the next ones are asked for.
 pub(super) fn begin(source: &Source<'_>, path: &str) -> Result<()> {
+    source.ahead.borrow_mut().current = None;
     fill(source)?;
     {
         let mut ahead = source.ahead.borrow_mut();
-        ahead.current = None;
         while let Some((name, flight)) = ahead.flights.pop_front() {
             if name == path {
                 ahead.current = Some(flight);
@@ -157,7 +157,11 @@ pub(super) async fn or_else<T>(ahead: Option<Receiver<T>>, now: impl Future<Outp
 /// Asks for as many projects as may be under way.
 fn fill(source: &Source<'_>) -> Result<()> {
     let mut ahead = source.ahead.borrow_mut();
-    let most = if ahead.is_open { source.config.concurrency.max(1) } else { 1 };
+    let most = match (ahead.is_open, &ahead.current) {
+        (true, _) => source.config.concurrency.max(1),
+        (false, None) => 1,
+        (false, Some(_)) => 0,
+    };
     while ahead.flights.len() < most {
         let held: usize = ahead.flights.iter().map(|(_, flight)| flight.bytes.load(Ordering::Relaxed)).sum();
         if held >= MAX_BYTES {
@@ -267,8 +271,11 @@ fn goes_on<T>(read: &Result<T, RequestError>) -> bool {
 
 /// A project of the configuration, as it will be asked for.
 pub(super) fn configured(source: &Source<'_>, path: &str) -> Result<Wanted> {
-    let stored = source.ctx.read(|tx| entities::project(tx, source.name, path))?;
-    let local = stored.as_ref().map(|stored| stored.id);
+    let (stored, renamed) = source
+        .ctx
+        .read(|tx| Ok((entities::project(tx, source.name, path)?, groups::alias(tx, source.name, path)?)))?;
+    // A renamed one is asked for by the path that is configured, and its streams go on.
+    let local = stored.as_ref().or(renamed.as_ref()).map(|stored| stored.id);
     let known = stored.and_then(|stored| stored.gitlab_id).map(|id| id.to_string());
     Ok(Wanted { path: path.to_owned(), local, ask: Ask::Project(known.unwrap_or_else(|| path.to_owned())) })
 }

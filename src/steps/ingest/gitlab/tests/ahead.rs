@@ -183,3 +183,16 @@ fn renamed_labels_and_milestones_stay_renamed_when_everything_is_parsed_again() 
     assert_eq!(world.column(labels), ["[\"new\",\"other\"]"]);
     assert_eq!(report.count("rebuilt"), 0);
 }
+
+#[test]
+fn a_renamed_project_that_is_asked_for_ahead_goes_on_at_its_cursor() {
+    let (world, ids) = many(3);
+    world.ingest();
+    world.server.edit(|model| model.rename_project(ids[1], "group/renamed"));
+    world.ingest();
+    world.server.take_log();
+    world.ingest();
+    let from_the_beginning =
+        |target: &String| target.contains("/issues?") && !target.contains("updated_after");
+    assert!(!targets(&world).iter().any(from_the_beginning));
+}
