@@ -118,7 +118,7 @@ fn cascades_take_documents_and_queue_rows_along() {
 fn a_filled_database_of_version_2_is_upgraded_whole() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("lore.db");
-    let old = rusqlite::Connection::open(&path).unwrap();
+    let old = open::open_writer(&path, OpenOptions::default()).unwrap();
     for migration in
         [include_str!("../../migrations/0001_init.sql"), include_str!("../../migrations/0002_embeddings.sql")]
     {
@@ -126,9 +126,7 @@ fn a_filled_database_of_version_2_is_upgraded_whole() {
     }
     let text = "kerberos ticket";
     old.execute_batch(&format!(
-        "PRAGMA journal_mode = WAL;
-         PRAGMA foreign_keys = ON;
-         INSERT INTO projects(id, source_name, gitlab_id, path, created_at, updated_at) VALUES (1, 's', 9, 'g/p', 0, 0);
+        "INSERT INTO projects(id, source_name, gitlab_id, path, created_at, updated_at) VALUES (1, 's', 9, 'g/p', 0, 0);
          INSERT INTO issues(id, project_id, gitlab_id, iid, state, created_at, updated_at, content_hash, synced_at, title)
            VALUES (5, 1, 50, 2, 'opened', 0, 0, x'00', 0, 't'), (6, 1, 51, 20, 'opened', 0, 0, x'00', 0, 't');
          INSERT INTO discussions(id, project_id, noteable_type, issue_id, gitlab_discussion_id, content_hash)

@@ -80,7 +80,7 @@ fn a_stop_ends_what_was_asked_for_ahead() {
         .plan(Fault::always("/milestones", Trouble::Deliver(Delivery::Late(Duration::from_secs(20)))));
     let cancel = world.cancel.clone();
     let stopper = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::park_timeout(Duration::from_millis(200));
         cancel.cancel(StopReason::Interrupted);
     });
     assert_eq!(world.try_ingest().unwrap_err().kind(), ErrorKind::Interrupted);
@@ -195,4 +195,22 @@ fn a_renamed_project_that_is_asked_for_ahead_goes_on_at_its_cursor() {
     let from_the_beginning =
         |target: &String| target.contains("/issues?") && !target.contains("updated_after");
     assert!(!targets(&world).iter().any(from_the_beginning));
+}
+
+#[test]
+fn a_page_that_cannot_be_stored_moves_no_cursor() {
+    let (world, _) = World::with_issues(60);
+    world.server.set(|settings| settings.max_per_page = 20);
+    let run = |sql: &str| world.store.write(|tx| Ok(tx.sql().execute_batch(sql)?)).unwrap();
+    run(
+        "CREATE TRIGGER broken BEFORE INSERT ON issues WHEN new.iid = 35 BEGIN SELECT RAISE(ABORT, 'on purpose'); END",
+    );
+    assert!(world.try_ingest().is_err());
+    let stored = world.number("SELECT count(*) FROM issues");
+    assert!((1..35).contains(&stored), "{stored}");
+    let cursor = "SELECT (SELECT updated_at FROM cursors WHERE stream = 'issues') = (SELECT max(updated_at) FROM issues)";
+    assert_eq!(world.number(cursor), 1, "the cursor stands at what is stored");
+    run("DROP TRIGGER broken");
+    world.ingest();
+    assert_eq!(world.issues(), 60);
 }
