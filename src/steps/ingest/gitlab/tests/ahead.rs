@@ -201,7 +201,9 @@ fn a_renamed_project_that_is_asked_for_ahead_goes_on_at_its_cursor() {
 fn a_page_that_cannot_be_stored_moves_no_cursor() {
     let (world, _) = World::with_issues(60);
     world.server.set(|settings| settings.max_per_page = 20);
-    let run = |sql: &str| world.store.write(|tx| Ok(tx.sql().execute_batch(sql)?)).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "tests look at the tables")]
+    let side = rusqlite::Connection::open(world.store.path()).unwrap();
+    let run = |sql: &str| side.execute_batch(sql).unwrap();
     run(
         "CREATE TRIGGER broken BEFORE INSERT ON issues WHEN new.iid = 35 BEGIN SELECT RAISE(ABORT, 'on purpose'); END",
     );
@@ -211,6 +213,22 @@ fn a_page_that_cannot_be_stored_moves_no_cursor() {
     let cursor = "SELECT (SELECT updated_at FROM cursors WHERE stream = 'issues') = (SELECT max(updated_at) FROM issues)";
     assert_eq!(world.number(cursor), 1, "the cursor stands at what is stored");
     run("DROP TRIGGER broken");
+    world.ingest();
+    assert_eq!(world.issues(), 60);
+}
+
+#[test]
+fn a_list_in_another_order_moves_no_cursor_before_its_end() {
+    let (world, project) = World::with_issues(60);
+    let rows = world.server.edit(|model| [60, 1].map(|iid| model.item(project, Kind::Issue, iid).listed()));
+    let next = "<http://localhost/api/v4/projects/1/issues?per_page=100&page=2>; rel=\"next\"";
+    let page = Reply::json(200, &serde_json::json!(rows)).with("Link", next);
+    world.server.plan(Fault::times("/issues?", 1, Trouble::Answer(page)));
+    world.server.plan(Fault::always("page=2", faults::html(502)));
+    assert_eq!(world.ingest().failing, 1);
+    assert_eq!(world.issues(), 2);
+    assert_eq!(world.number("SELECT count(*) FROM cursors WHERE stream = 'issues'"), 0, "58 lie before");
+    world.server.heal();
     world.ingest();
     assert_eq!(world.issues(), 60);
 }
