@@ -308,3 +308,27 @@ fn a_stop_is_obeyed_before_the_next_commit() {
         }
     }
 }
+
+/// A run whose lock is gone: whatever its step tries, nothing of it stays.
+#[test]
+fn a_fenced_step_of_any_kind_changes_nothing() {
+    let ground = Ground::new();
+    let mut fenced = 0;
+    for step in ALL {
+        let world = ground.world();
+        let untouched = world.dump();
+        let store = Store::open(&world.path(), OpenOptions::default()).unwrap();
+        store.set_fence(Some(crate::store::Fence { owner: "gone".to_owned(), token: 77 }));
+        match ground.run(&store, step, step.example, &Cancel::new()) {
+            Ok(report) => assert!(report.skipped.is_some() || step.kind == "metrics", "{}", step.kind),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Fenced, "{}: {error}", step.kind);
+                assert_eq!(error.kind().exit_code(), 76);
+                fenced += 1;
+            }
+        }
+        drop(store);
+        assert_same(&world.dump(), &untouched, step.kind);
+    }
+    assert!(fenced + 4 >= ALL.len(), "only {fenced} kinds wrote anything");
+}

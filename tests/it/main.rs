@@ -77,14 +77,20 @@ mod quality;
 mod query;
 /// Groups and deletions from end to end.
 mod reconcile;
+/// What `docs/reliability.md` claims, and the doors of the database.
+mod reliability;
 /// Reranking and taking questions apart, by services of our own.
 mod rerank;
 /// `--resume` and `--skip-if-fresh`.
 mod resume;
+/// Every kind of step, stopped by a signal; a clock that jumps.
+mod signals;
 /// The table of smoke tests.
 mod smoke;
 /// The rows about embeddings of that table.
 mod smoke_meaning;
+/// Runs killed, stopped and crossed at random.
+mod soak;
 /// What the tests share.
 mod support;
 /// A GitLab server and the binary: sync, its failures and exit codes.

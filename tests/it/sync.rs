@@ -34,6 +34,11 @@ pub fn server() -> FakeGitlab {
     server
 }
 
+/// The id of the server's one project.
+pub fn project(server: &FakeGitlab) -> i64 {
+    server.edit(|model| *model.projects.keys().next().unwrap())
+}
+
 pub fn configure(bench: &mut Bench, url: &str, projects: &[&str]) {
     bench.write(
         "lore.toml",

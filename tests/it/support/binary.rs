@@ -149,10 +149,22 @@ fn code_of(status: std::process::ExitStatus) -> i32 {
 pub struct Running(Child);
 
 impl Running {
+    /// Number of the process.
+    pub fn id(&self) -> i64 {
+        i64::from(self.0.id())
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Sends a signal, unless it has ended.
+    pub fn signal_if_running(&mut self, signal: rustix::process::Signal) {
+        if self.is_running() {
+            self.signal(signal);
+        }
     }
 
     /// Waits for the end, at most `limit`.
