@@ -34,7 +34,7 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// Names of all test functions.
-fn tests() -> BTreeSet<String> {
+pub fn tests() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     sources(&root.join("src"), &mut files);

@@ -81,6 +81,8 @@ mod reconcile;
 mod rerank;
 /// `--resume` and `--skip-if-fresh`.
 mod resume;
+/// docs/seeds.md names a test for each behaviour.
+mod seeds_docs;
 /// The table of smoke tests.
 mod smoke;
 /// The rows about embeddings of that table.
