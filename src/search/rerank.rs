@@ -138,10 +138,18 @@ fn ask(
     let reranker = match Reranker::of_config(config, assist.vars) {
         Ok(Some(reranker)) => reranker,
         Ok(None) => {
-            return Ok((RerankReport::none(Status::Disabled, provider), Duration::ZERO, StatsView::default()));
+            return Ok((
+                RerankReport::none(Status::Disabled, provider),
+                Duration::ZERO,
+                StatsView::default(),
+            ));
         }
         Err(error) => {
-            return Ok((failed(Status::Error, error.full_message()), started.elapsed(), StatsView::default()));
+            return Ok((
+                failed(Status::Error, error.full_message()),
+                started.elapsed(),
+                StatsView::default(),
+            ));
         }
     };
     let name = format!("rerank {}", reranker.endpoint());
