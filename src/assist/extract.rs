@@ -10,6 +10,7 @@ use super::http::Client;
 use super::{Failed, versioned};
 use crate::config::{NerBackend, QueryConfig};
 use crate::error::{Error, Result};
+use crate::traffic::StatsView;
 
 /// Tokens that are used at most, keywords and literals together.
 pub const MAX_TOKENS: usize = 32;
@@ -67,6 +68,11 @@ impl Extractor {
     /// Its address without secrets.
     pub fn endpoint(&self) -> String {
         self.client.shown()
+    }
+
+    /// Counts of the requests so far.
+    pub fn stats(&self) -> StatsView {
+        self.client.stats()
     }
 
     /// Asks for the tokens of a question.

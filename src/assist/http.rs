@@ -6,11 +6,13 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::Value;
+use tracing::Instrument as _;
 use url::Url;
 
 use super::Failed;
 use crate::error::{Error, ErrorKind, Result, io_error};
 use crate::secret::{Secret, redact_url};
+use crate::traffic::{Stats, StatsView};
 
 /// Longest part of an answer that is shown, in characters.
 const SHOWN_CHARS: usize = 300;
@@ -24,6 +26,9 @@ pub(super) struct Client {
     what: &'static str,
     /// Key of its address in the configuration.
     key: &'static str,
+    stats: Stats,
+    /// What the requests are made for: tasks of the runtime do not know it.
+    span: tracing::Span,
 }
 
 impl std::fmt::Debug for Client {
@@ -69,12 +74,18 @@ impl Client {
         let client = builder
             .build()
             .map_err(|error| Error::internal("make an HTTP client").because(error.without_url()))?;
-        Ok(Self { client, base, token, what, key })
+        let (stats, span) = (Stats::default(), tracing::Span::current());
+        Ok(Self { client, base, token, what, key, stats, span })
     }
 
     /// The address without secrets.
     pub(super) fn shown(&self) -> String {
         redact_url(&self.base)
+    }
+
+    /// Counts of the requests so far.
+    pub(super) fn stats(&self) -> StatsView {
+        self.stats.view()
     }
 
     /// Path of the address.
@@ -102,6 +113,18 @@ impl Client {
     ) -> std::result::Result<Value, (Failed, Option<StatusCode>)> {
         let mut url = self.base.clone();
         url.set_path(path);
+        let span = tracing::debug_span!(
+            parent: &self.span,
+            "http",
+            otel.name = format!("POST {path}"),
+            otel.kind = "client",
+            http.request.method = "POST",
+            http.response.status_code = tracing::field::Empty,
+            error.message = tracing::field::Empty,
+            server.address = url.host_str(),
+            url.path = path,
+            url.template = path,
+        );
         let mut request = self
             .client
             .post(url)
@@ -111,10 +134,19 @@ impl Client {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.expose());
         }
-        let transport = |error: reqwest::Error| (self.transport(error, timeout), None);
-        let response = request.send().await.map_err(transport)?;
+        let transport = |error: reqwest::Error| {
+            let failed = self.transport(error, timeout);
+            span.record("error.message", failed.message());
+            (failed, None)
+        };
+        let mut asked = Asked { stats: &self.stats, status: None };
+        self.stats.request();
+        let response = request.send().instrument(span.clone()).await.map_err(transport)?;
         let status = response.status();
-        let bytes = response.bytes().await.map_err(transport)?;
+        span.record("http.response.status_code", status.as_u16());
+        let bytes = response.bytes().instrument(span.clone()).await.map_err(transport)?;
+        asked.status = Some(status.as_u16());
+        drop(asked);
         let is_page = bytes.trim_ascii_start().first() == Some(&b'<');
         if !status.is_success() {
             let said =
@@ -172,6 +204,18 @@ impl Client {
             text = text.replace(&secret, "…");
         }
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN_CHARS).collect()
+    }
+}
+
+/// A request under way: it counts as without an answer when it is given up.
+struct Asked<'a> {
+    stats: &'a Stats,
+    status: Option<u16>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.stats.note(self.status);
     }
 }
 

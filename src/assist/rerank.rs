@@ -8,6 +8,7 @@ use super::http::Client;
 use super::{Failed, versioned};
 use crate::config::{RerankConfig, RerankProvider};
 use crate::error::{Error, Result};
+use crate::traffic::StatsView;
 
 /// Texts in one request: the default limit of text-embeddings-inference.
 const BATCH: usize = 32;
@@ -49,6 +50,11 @@ impl Reranker {
     /// Its address without secrets.
     pub fn endpoint(&self) -> String {
         self.client.shown()
+    }
+
+    /// Counts of the requests so far.
+    pub fn stats(&self) -> StatsView {
+        self.client.stats()
     }
 
     /// Asks how well each text answers the query; texts without a score are those that the

@@ -4,6 +4,7 @@
 //! run holds the lock.
 
 mod place;
+mod reranker;
 mod server;
 mod source;
 
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 use super::App;
 use crate::clock;
+use crate::config::RerankProvider;
 use crate::embed::Embedder;
 use crate::error::{Error, ErrorKind, Result, io_error};
 use crate::gitlab::diagnose::{Finding, Level};
@@ -32,7 +34,7 @@ const MIN_SIMILARITY: f64 = 0.99;
 /// Look at the database, the sources and the embedding service.
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
-    /// Look at this source only, and not at the embedding service
+    /// Look at this source only, and not at the embedding service and the reranker
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
     /// Ask no server
@@ -148,6 +150,13 @@ pub fn run(args: &DoctorArgs, app: &mut App) -> Result<()> {
         } else {
             let finding = runtime.block_on(embedder(app, &config.embedding, store.as_ref()));
             checks.add("embedding", finding);
+        }
+        if config.rerank.provider == RerankProvider::None {
+            // Nothing to look at, and nothing amiss.
+        } else if args.offline {
+            checks.add("reranker", Finding::ok("not asked (--offline)"));
+        } else {
+            checks.add("reranker", runtime.block_on(reranker::look(app, &config.rerank)));
         }
     }
     runtime.shutdown_background();

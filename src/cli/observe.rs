@@ -8,7 +8,7 @@ use super::metrics::{known, opener};
 use crate::engine::run::RunReport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::search::Answer;
-use crate::store::metrics::{self as counters, Answered};
+use crate::store::metrics::{self as counters, Answered, Service};
 use crate::store::{Store, runs};
 use crate::telemetry::metrics::{self, push, textfile};
 use crate::telemetry::notify::{self, Event};
@@ -166,15 +166,25 @@ pub(super) fn query(app: &App, store: &Store, answer: &Answer) {
     }
     let failed: Vec<&str> =
         answer.stages.iter().filter(|stage| stage.status.is_failure()).map(|stage| stage.name).collect();
+    let requests: Vec<_> =
+        answer.stages.iter().filter_map(|stage| Some((asked_by(stage.name)?, stage.requests))).collect();
     let answered = Answered {
         mode: answer.mode.as_str(),
         took: Duration::from_millis(app.elapsed_ms()),
         is_empty: answer.hits.is_empty(),
         failed_stages: &failed,
+        requests: &requests,
     };
     if let Err(error) = counters::count_query(store, answered) {
         tracing::debug!("the query is not counted: {error}");
     }
+}
+
+/// Who is asked by a stage of a query.
+fn asked_by(stage: &str) -> Option<Service> {
+    [(Service::Rerank, "rerank"), (Service::Extract, "extract")]
+        .into_iter()
+        .find_map(|(service, name)| (name == stage).then_some(service))
 }
 
 /// What fails here is logged and goes no further.

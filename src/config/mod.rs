@@ -268,8 +268,8 @@ pub struct QueryConfig {
     pub hub_factor: f64,
     /// References from other items that make a hub. Default 5.
     pub hub_references: usize,
-    /// Whether the state of an item counts, by the three factors below. Default false: measured,
-    /// it did not help (docs/quality.md).
+    /// Whether the state of an item counts, by the three factors below. Default false: it was
+    /// not shown to help (docs/quality.md).
     pub state_boosts: bool,
     /// For open items. Default 1.2.
     pub active_factor: f64,

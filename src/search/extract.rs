@@ -47,6 +47,7 @@ pub(super) fn tokens(
     };
     stages.note("extract", status);
     stages.add("extract", started.elapsed());
+    stages.sent("extract", extractor.stats());
     out
 }
 

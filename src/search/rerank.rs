@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::store::Store;
 use crate::store::embeddings::chunk_span;
 use crate::store::search as sql;
+use crate::traffic::StatsView;
 
 /// Characters of a query that are sent.
 const QUERY_CHARS: usize = 1_000;
@@ -97,9 +98,10 @@ pub(super) fn rerank(
     ranked: &mut Ranked,
 ) -> Result<RerankReport> {
     let report = ask(store, assist, request, ranked)?;
-    let (report, elapsed) = report;
+    let (report, elapsed, requests) = report;
     ranked.stages.note("rerank", report.status);
     ranked.stages.add("rerank", elapsed);
+    ranked.stages.sent("rerank", requests);
     if let Some(error) = &report.error {
         ranked.warnings.push(format!("not reranked, the fused order stands: {error}"));
     }
@@ -111,21 +113,21 @@ fn ask(
     assist: Option<&Assist<'_>>,
     request: &Request,
     ranked: &mut Ranked,
-) -> Result<(RerankReport, Duration)> {
+) -> Result<(RerankReport, Duration, StatsView)> {
     let started = Instant::now();
     let config = assist.map(|assist| assist.rerank).filter(|_| request.options.rerank);
     let (Some(assist), Some(config)) = (assist, config) else {
-        return Ok((RerankReport::none(Status::Disabled, "none"), Duration::ZERO));
+        return Ok((RerankReport::none(Status::Disabled, "none"), Duration::ZERO, StatsView::default()));
     };
     let provider = config.provider.as_str();
     if config.provider == RerankProvider::None {
-        return Ok((RerankReport::none(Status::Disabled, provider), Duration::ZERO));
+        return Ok((RerankReport::none(Status::Disabled, provider), Duration::ZERO, StatsView::default()));
     }
     let Passages { query, texts } = std::mem::take(&mut ranked.passages);
     let places: Vec<usize> =
         texts.iter().enumerate().filter(|(_, text)| !text.trim().is_empty()).map(|(at, _)| at).collect();
     if places.len() < 2 {
-        return Ok((RerankReport::none(Status::Skipped, provider), started.elapsed()));
+        return Ok((RerankReport::none(Status::Skipped, provider), started.elapsed(), StatsView::default()));
     }
     let sent: Vec<String> = places.iter().filter_map(|at| texts.get(*at)).cloned().collect();
     let failed = |status, error: String| RerankReport {
@@ -135,8 +137,20 @@ fn ask(
     };
     let reranker = match Reranker::of_config(config, assist.vars) {
         Ok(Some(reranker)) => reranker,
-        Ok(None) => return Ok((RerankReport::none(Status::Disabled, provider), Duration::ZERO)),
-        Err(error) => return Ok((failed(Status::Error, error.full_message()), started.elapsed())),
+        Ok(None) => {
+            return Ok((
+                RerankReport::none(Status::Disabled, provider),
+                Duration::ZERO,
+                StatsView::default(),
+            ));
+        }
+        Err(error) => {
+            return Ok((
+                failed(Status::Error, error.full_message()),
+                started.elapsed(),
+                StatsView::default(),
+            ));
+        }
     };
     let name = format!("rerank {}", reranker.endpoint());
     let limits = (request.now, config.timeout);
@@ -155,5 +169,5 @@ fn ask(
         }
         Outcome::Failed(status, error) => failed(status, error.full_message()),
     };
-    Ok((report, started.elapsed()))
+    Ok((report, started.elapsed(), reranker.stats()))
 }

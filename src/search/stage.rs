@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+use crate::traffic::StatsView;
 
 /// How a stage ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +56,8 @@ pub struct Stage {
     pub status: Status,
     /// What it took.
     pub elapsed: Duration,
+    /// Requests that it sent.
+    pub requests: StatsView,
 }
 
 /// Collects the stages of one query.
@@ -74,20 +77,27 @@ impl Stages {
         // A stage that goes deeper is still one stage.
         match self.0.iter_mut().find(|stage| stage.name == name) {
             Some(stage) => stage.elapsed += elapsed,
-            None => self.0.push(Stage { name, status, elapsed }),
+            None => self.0.push(Stage { name, status, elapsed, requests: StatsView::default() }),
         }
         Ok(out)
     }
 
     /// Notes a stage that did not run.
     pub fn note(&mut self, name: &'static str, status: Status) {
-        self.0.push(Stage { name, status, elapsed: Duration::ZERO });
+        self.0.push(Stage { name, status, elapsed: Duration::ZERO, requests: StatsView::default() });
     }
 
     /// Adds to a stage what was done for it before.
     pub fn add(&mut self, name: &'static str, elapsed: Duration) {
         if let Some(stage) = self.0.iter_mut().find(|stage| stage.name == name) {
             stage.elapsed += elapsed;
+        }
+    }
+
+    /// Notes the requests that a stage sent.
+    pub fn sent(&mut self, name: &'static str, requests: StatsView) {
+        if let Some(stage) = self.0.iter_mut().find(|stage| stage.name == name) {
+            stage.requests = requests;
         }
     }
 

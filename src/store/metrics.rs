@@ -212,17 +212,23 @@ pub enum Service {
     Gitlab,
     /// An embedding service.
     Embedding,
+    /// A reranker.
+    Rerank,
+    /// A model that takes questions apart.
+    Extract,
 }
 
 impl Service {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Gitlab, Self::Embedding];
+    pub const ALL: [Self; 4] = [Self::Gitlab, Self::Embedding, Self::Rerank, Self::Extract];
 
     /// Name in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Gitlab => "gitlab",
             Self::Embedding => "embedding",
+            Self::Rerank => "rerank",
+            Self::Extract => "extract",
         }
     }
 }
@@ -250,6 +256,8 @@ pub struct Answered<'a> {
     pub is_empty: bool,
     /// Stages that failed, so that it was answered without them.
     pub failed_stages: &'a [&'a str],
+    /// Requests that were sent for it.
+    pub requests: &'a [(Service, StatsView)],
 }
 
 /// Counts a query. It is no write of the lock's holder: it touches a few counters and waits
@@ -258,7 +266,7 @@ pub struct Answered<'a> {
 /// # Errors
 /// SQLite's; a database that cannot be written is one.
 pub fn count_query(store: &Store, answered: Answered<'_>) -> Result<()> {
-    let Answered { mode, took, is_empty, failed_stages } = answered;
+    let Answered { mode, took, is_empty, failed_stages, requests } = answered;
     let options = OpenOptions { busy_timeout: Duration::from_millis(20), ..store.options };
     let mut connection = super::open::open_writer(&store.path, options)?;
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -270,6 +278,13 @@ pub fn count_query(store: &Store, answered: Answered<'_>) -> Result<()> {
         add(&write, Persisted::QueriesEmpty, &[mode], f64::from(u8::from(is_empty)))?;
         for stage in failed_stages {
             add(&write, Persisted::QueriesDegraded, &[stage], 1.0)?;
+        }
+        for (service, stats) in requests {
+            for (class, n) in StatusClass::ALL.into_iter().zip(stats.answers) {
+                if n > 0 {
+                    add(&write, Persisted::Requests, &[service.as_str(), class.as_str()], f64::from(n))?;
+                }
+            }
         }
     }
     tx.commit()?;

@@ -8,6 +8,7 @@ use crate::support::binary::Bench;
 use crate::support::dump;
 use crate::support::fake_embedder::{FakeEmbedder, Faults};
 use crate::support::fake_gitlab::http::{HttpServer, Reply, Request};
+use crate::support::fake_reranker::{FakeReranker, Faults as Rerank};
 
 const TOKEN: &str = "glpat-S3CR3TVALUE";
 
@@ -271,6 +272,30 @@ fn a2_an_embedding_service_that_mixes_up_its_batches_is_found_out() {
     bench.write("lore.toml", "[embedding]\nprovider = \"ollama\"\nurl = \"http://127.0.0.1:9\"\n");
     let told = Told::by(&bench, &[]);
     assert_eq!(told.code, 14);
+}
+
+#[test]
+fn a_reranker_is_asked_and_one_that_is_down_refuses_or_scores_nonsense_is_found_out() {
+    let server = FakeReranker::new(Rerank::default());
+    let bench = Bench::new();
+    let url = server.url();
+    bench.write(
+        "lore.toml",
+        &format!("[embedding]\nprovider = \"builtin\"\n[rerank]\nprovider = \"tei\"\nurl = {url:?}\n"),
+    );
+    for (faults, status, text) in [
+        (Rerank { favour: vec!["reset"], ..Rerank::default() }, "ok", "tei at"),
+        (Rerank { favour: vec!["lighthouse"], ..Rerank::default() }, "warn", "not scored best"),
+        (Rerank { favour: vec!["reset"], silent_about: Some(0), ..Rerank::default() }, "warn", "no score"),
+        (Rerank { status: Some(401), ..Rerank::default() }, "fail", "401"),
+        (Rerank { web_page: true, ..Rerank::default() }, "fail", "a web page"),
+    ] {
+        server.change(|now| *now = faults);
+        Told::by(&bench, &[]).shows("reranker", status, text);
+    }
+    Told::by(&bench, &["--offline"]).shows("reranker", "ok", "--offline");
+    bench.write("lore.toml", "[rerank]\nprovider = \"tei\"\nurl = \"http://127.0.0.1:9\"\n");
+    Told::by(&bench, &[]).shows("reranker", "fail", "cannot reach");
 }
 
 #[test]

@@ -85,6 +85,8 @@ mod rerank;
 mod resume;
 /// Every kind of step, stopped by a signal; a clock that jumps.
 mod signals;
+/// docs/seeds.md names a test for each behaviour.
+mod seeds_docs;
 /// The table of smoke tests.
 mod smoke;
 /// The rows about embeddings of that table.

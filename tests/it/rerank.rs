@@ -320,3 +320,24 @@ fn an_extractor_that_fails_falls_back_as_configured() {
     let failed = propagate.lore(["query", "machine learning", "--json", "--mode", "lexical"]);
     assert_eq!((failed.code, failed.json()["error"]["code"].as_str()), (8, Some("NETWORK")));
 }
+
+#[test]
+fn requests_of_a_query_are_counted_with_the_query() {
+    let server = FakeReranker::new(favours());
+    let bench = bench(&server);
+    let counted = || {
+        let database = open(&bench.database());
+        let mut statement = database
+            .prepare("SELECT labels, value FROM counters WHERE name = 'lore_requests_total'")
+            .unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.collect::<Result<Vec<(String, f64)>, _>>().unwrap()
+    };
+    ask(&bench, &["machine learning"]);
+    server.change(|faults| faults.status = Some(503));
+    ask(&bench, &["machine learning"]);
+    let of = |class: &str| format!("service=rerank,status_class={class}");
+    assert_eq!(counted(), [(of("2xx"), 1.0), (of("5xx"), 1.0)]);
+    bench.command(["query", "machine learning"]).env("LORE__METRICS__QUERIES", "false").output().unwrap();
+    assert_eq!(counted().len(), 2);
+}

@@ -34,8 +34,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("export", &["clock", "config", "content", "engine::cancel", "error"]),
     ("embed", &["backoff", "clock", "config", "content", "engine::cancel", "error", "secret", "traffic"]),
-    ("assist", &["config", "error", "secret"]),
-    ("search", &["assist", "clock", "config", "content", "embed", "error", "store"]),
+    ("assist", &["config", "error", "secret", "traffic"]),
+    ("search", &["assist", "clock", "config", "content", "embed", "error", "store", "traffic"]),
     ("mcp", &["error"]),
     ("engine", &["backoff", "clock", "config", "error", "fault", "job", "store"]),
     (

@@ -349,7 +349,7 @@ pub(super) const LABELS: &[(&str, &str)] = &[
     ("queue", "`dirty_sources`, `pending_discussion_fetches`"),
     ("reason", "code of an error kind (see `lore --help`), or `TIMED_OUT`"),
     ("schema", "version of the database schema"),
-    ("service", "`gitlab`, `embedding`"),
+    ("service", "`gitlab`, `embedding`, `rerank` and `extract` (of queries, when queries are counted)"),
     ("source", "name of a source of the configuration"),
     ("stage", "stage of a query that can fail: `rerank`, `vector`"),
     ("state", "`embedded`, `pending` (new or changed), `failed` (a passage could not be embedded)"),

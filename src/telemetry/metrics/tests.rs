@@ -139,6 +139,7 @@ fn query_durations_are_a_histogram_that_only_grows() {
         mode: "hybrid",
         took: Duration::from_millis(ms),
         is_empty: ms == 30,
+        requests: &[],
         failed_stages: if ms == 7_000 { &["vector"] } else { &[] },
     };
     for ms in [1, 5, 30, 7_000] {
