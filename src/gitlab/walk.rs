@@ -218,6 +218,13 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_one_row_is_followed_by_a_window_of_any_size() {
+        assert_eq!(onward(Some(url()), Some(5), &[20]), Onward::Window(Some(19)));
+        assert_eq!(onward(Some(url()), None, &[20]), Onward::Window(Some(19)));
+        assert_eq!(onward(Some(url()), Some(19), &[20]), Onward::Page(url()), "no progress");
+    }
+
+    #[test]
     fn a5_09_pages_of_equal_times_are_read_until_they_bring_nothing_new() {
         let mut walk = Walk::new(None);
         assert_eq!(walk.onward(Some(url()), &[20, 20], 2), Onward::Page(url()));

@@ -232,3 +232,32 @@ fn a_list_in_another_order_moves_no_cursor_before_its_end() {
     world.ingest();
     assert_eq!(world.issues(), 60);
 }
+
+#[test]
+fn streams_whose_next_try_is_not_due_are_not_asked_for_ahead() {
+    let (world, ids) = many(3);
+    world.server.edit(|model| {
+        model.project(ids[1]).denied.insert("labels".to_owned(), 404);
+        model.project(ids[2]).denied.insert("issues".to_owned(), 404);
+    });
+    world.ingest();
+    world.server.take_log();
+    assert_eq!(world.ingest().count("streams_waiting"), 2);
+    let asked = targets(&world);
+    for refused in [format!("/projects/{}/labels", ids[1]), format!("/projects/{}/issues", ids[2])] {
+        assert!(!asked.iter().any(|target| target.contains(&refused)), "{refused} in {asked:?}");
+    }
+}
+
+#[test]
+fn a_fetch_does_not_take_away_what_was_queued_meanwhile() {
+    let (world, _) = World::with_issues(1);
+    world.ingest();
+    let entry = world.store.read(|tx| queues::ready_fetches(tx, "main", i64::MAX, 1)).unwrap().pop().unwrap();
+    let queue = |tx: &crate::store::WriteTx<'_>| {
+        queues::queue_discussions(tx, entry.project_id, entry.item_type, entry.iid, 5)
+    };
+    world.store.write(queue).unwrap();
+    assert!(!world.store.write(|tx| queues::complete_fetch(tx, &entry)).unwrap());
+    assert_eq!(world.queued(), 1, "it changed while it was fetched");
+}
