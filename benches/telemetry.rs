@@ -66,7 +66,8 @@ fn filled() -> FakeGitlab {
     let server = FakeGitlab::start();
     server.edit(|model| {
         let project = model.add_project("group/project");
-        let issues = std::env::var("LORE_BENCH_ISSUES").ok().and_then(|n| n.parse().ok()).unwrap_or(ISSUES);
+        let told = std::env::var_os("LORE_BENCH_ISSUES").and_then(|n| n.into_string().ok());
+        let issues = told.and_then(|n| n.parse().ok()).unwrap_or(ISSUES);
         for n in 0..issues {
             let iid = model.add_item(
                 project,

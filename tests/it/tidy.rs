@@ -51,6 +51,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "engine",
             "error",
             "export",
+            "fault",
             "gitlab",
             "secret",
             "store",
