@@ -58,7 +58,8 @@ impl Tally {
         match code {
             0 => self.done += 1,
             -9 => self.killed += 1,
-            143 => self.terminated += 1,
+            // Before the handlers are there, the signal ends the process itself.
+            143 | -15 => self.terminated += 1,
             76 => self.fenced += 1,
             75 => self.refused += 1,
             other => panic!("exit {other}: {stderr}"),
