@@ -83,10 +83,10 @@ mod reliability;
 mod rerank;
 /// `--resume` and `--skip-if-fresh`.
 mod resume;
-/// Every kind of step, stopped by a signal; a clock that jumps.
-mod signals;
 /// docs/seeds.md names a test for each behaviour.
 mod seeds_docs;
+/// Every kind of step, stopped by a signal; a clock that jumps.
+mod signals;
 /// The table of smoke tests.
 mod smoke;
 /// The rows about embeddings of that table.

@@ -75,7 +75,7 @@ impl Ground {
 }
 
 /// Whether a process is stopped, as Linux shows it.
-fn is_stopped(pid: i64) -> bool {
+pub fn is_stopped(pid: i64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
 }
