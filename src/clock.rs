@@ -11,6 +11,7 @@ pub type Millis = i64;
 pub fn now_ms() -> Millis {
     // Not by the libraries of time: they panic when a board without a battery says 1969.
     millis_of(rustix::time::clock_gettime(rustix::time::ClockId::Realtime))
+        .saturating_add(crate::fault::clock_error_ms())
 }
 
 fn millis_of(time: rustix::time::Timespec) -> Millis {

@@ -66,6 +66,26 @@ pub fn item(step: &str, text: &str) {
 #[cfg(not(debug_assertions))]
 pub fn item(_step: &str, _text: &str) {}
 
+/// Name of the variable that names a file with the milliseconds by which the wall clock is
+/// wrong; it is read whenever the clock is.
+pub const CLOCK_VARIABLE: &str = "LORE_FAULT_CLOCK";
+
+/// By how much the wall clock is wrong, milliseconds.
+#[cfg(debug_assertions)]
+pub fn clock_error_ms() -> i64 {
+    static FILE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    #[expect(clippy::disallowed_methods, reason = "a test hook, not configuration")]
+    let file = FILE.get_or_init(|| std::env::var(CLOCK_VARIABLE).ok().filter(|file| !file.is_empty()));
+    let text = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+/// By how much the wall clock is wrong, milliseconds.
+#[cfg(not(debug_assertions))]
+pub fn clock_error_ms() -> i64 {
+    0
+}
+
 /// Passes a point.
 #[cfg(not(debug_assertions))]
 pub fn point(_name: &'static str) {}

@@ -284,6 +284,7 @@ fn a_stop_is_obeyed_before_the_next_commit() {
         let stopped = Cancel::new();
         stopped.cancel(StopReason::Terminated);
         match world.run_until(step, &stopped) {
+            // These two write elsewhere, and nothing that depends on the lock.
             Ok(report) => assert!(report.skipped.is_some(), "{} worked after a stop", step.kind),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Terminated, "{}: {error}", step.kind),
         }
@@ -320,7 +321,12 @@ fn a_fenced_step_of_any_kind_changes_nothing() {
         let store = Store::open(&world.path(), OpenOptions::default()).unwrap();
         store.set_fence(Some(crate::store::Fence { owner: "gone".to_owned(), token: 77 }));
         match ground.run(&store, step, step.example, &Cancel::new()) {
-            Ok(report) => assert!(report.skipped.is_some() || step.kind == "metrics", "{}", step.kind),
+            // These two write elsewhere, and nothing that depends on the lock.
+            Ok(report) => assert!(
+                report.skipped.is_some() || ["backup", "metrics"].contains(&step.kind),
+                "{}",
+                step.kind
+            ),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Fenced, "{}: {error}", step.kind);
                 assert_eq!(error.kind().exit_code(), 76);

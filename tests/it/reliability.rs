@@ -106,8 +106,9 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
 /// The code of a file without its tests and comments.
 fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
-    let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
-    let lines = text[..end].lines().filter(|line| !line.trim_start().starts_with("//"));
+    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    let lines =
+        text.get(..end).unwrap_or_default().lines().filter(|line| !line.trim_start().starts_with("//"));
     lines.map(|line| format!("{line}\n")).collect()
 }
 

@@ -192,7 +192,7 @@ const PLANTS: &[Plant] = &[
         &[("orphaned_embeddings_deleted", 1)],
     ),
     vector_plant(
-        "INSERT INTO chunk_codes_1(chunk_id, document_id, code) SELECT 77, 5, vec_bit(code) FROM chunk_codes_1 LIMIT 1",
+        "INSERT INTO chunk_codes_1(chunk_id, document_id, code) VALUES (77, 5, vec_bit(zeroblob(8)))",
         &[("embedding_orphan", 1)],
         &["codes_orphaned"],
         &[("orphaned_embeddings_deleted", 1)],
