@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("bounded", &[]),
-    ("clock", &[]),
+    ("clock", &["fault"]),
     ("duration", &[]),
     ("fault", &[]),
     ("backoff", &[]),

@@ -155,15 +155,12 @@ const PLANTS: &[Plant] = &[
     ),
     // References between tables, in old tables and new ones.
     plant(
-        "INSERT INTO item_links(project_id, item_type, item_iid, kind, target_type, target_path, target_iid)
-           VALUES (99, 'issue', 1, 'blocks', 'issue', 'g/p', 2);
-         INSERT INTO tombstones(project_id, item_type, iid, gitlab_id, deleted_at, reason) VALUES (99, 'issue', 1, 1, 0, 'r');
+        "INSERT INTO tombstones(project_id, item_type, iid, gitlab_id, deleted_at, reason) VALUES (99, 'issue', 1, 1, 0, 'r');
          INSERT INTO group_projects(source_name, group_path, project_id) VALUES ('s', 'g', 99);
          INSERT INTO project_states(project_id, state, since) VALUES (99, 'missing', 0);
-         INSERT INTO item_strikes(project_id, item_type, iid, strikes, proof, first_at, last_at) VALUES (99, 'issue', 1, 1, 'p', 0, 0);
          INSERT INTO labels(project_id, name) VALUES (99, 'bug')",
-        &[("foreign_keys", 6)],
-        &[("dangling_rows_deleted", 6), ("not_repairable", 0)],
+        &[("foreign_keys", 4)],
+        &[("dangling_rows_deleted", 4), ("not_repairable", 0)],
     ),
     plant(
         "INSERT INTO runs(id, uuid, job, job_hash, state, started_at, finished_at, token, owner, version, resumed_from)

@@ -218,22 +218,6 @@ fn a_page_that_cannot_be_stored_moves_no_cursor() {
 }
 
 #[test]
-fn a_list_in_another_order_moves_no_cursor_before_its_end() {
-    let (world, project) = World::with_issues(60);
-    let rows = world.server.edit(|model| [60, 1].map(|iid| model.item(project, Kind::Issue, iid).listed()));
-    let next = "<http://localhost/api/v4/projects/1/issues?per_page=100&page=2>; rel=\"next\"";
-    let page = Reply::json(200, &serde_json::json!(rows)).with("Link", next);
-    world.server.plan(Fault::times("/issues?", 1, Trouble::Answer(page)));
-    world.server.plan(Fault::always("page=2", faults::html(502)));
-    assert_eq!(world.ingest().failing, 1);
-    assert_eq!(world.issues(), 2);
-    assert_eq!(world.number("SELECT count(*) FROM cursors WHERE stream = 'issues'"), 0, "58 lie before");
-    world.server.heal();
-    world.ingest();
-    assert_eq!(world.issues(), 60);
-}
-
-#[test]
 fn streams_whose_next_try_is_not_due_are_not_asked_for_ahead() {
     let (world, ids) = many(3);
     world.server.edit(|model| {
