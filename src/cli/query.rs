@@ -79,7 +79,7 @@ pub struct QueryArgs {
     /// repeat for several
     #[arg(long, value_name = "PROJECT")]
     home: Vec<String>,
-    /// Ask the configured reranker ([rerank]); it is asked unless told otherwise
+    /// Ask the configured reranker; it is asked unless told otherwise
     #[arg(long, overrides_with = "no_rerank")]
     rerank: bool,
     /// Ask no reranker
@@ -106,7 +106,7 @@ pub struct QueryArgs {
     #[arg(long)]
     facets: bool,
     /// Form of the answer: text, json (as --json), ndjson (a result a line), context (passages
-    /// with sources [1], [2] … for a language model)
+    /// with numbered sources, for a language model)
     #[arg(long, value_enum, value_name = "FORM")]
     format: Option<Format>,
     /// With --format context: tokens at most, estimated
