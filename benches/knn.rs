@@ -4,12 +4,14 @@
 //! passages each, two on average, with synthetic vectors of 384 dimensions; or the vectors of the
 //! databases named in `LORE_BENCH_VECTORS` (the bench `quality` leaves some under
 //! `target/bench-data`), asked with the questions of the collections in `LORE_BENCH_QUESTIONS`,
-//! several separated by spaces; or those of `LORE_BENCH_DATABASE` (the bench `lexical` makes one).
+//! several separated by spaces; or those of `LORE_BENCH_DATABASE` (the bench `queries` makes one).
 //! CPU time of this process, queries warm. The vectors are stored once and kept under
 //! `target/bench-data`. `LORE_BENCH_EMBED=0` leaves the second part out, `LORE_BENCH_EVERY=10`
 //! compares only every tenth answer with the exact one.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and may fail loudly")]
 
+#[path = "common/data.rs"]
+mod data;
 #[path = "common/space.rs"]
 mod space;
 
@@ -19,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use data::process_cpu;
 use lore::config::{Config, EmbeddingProvider};
 use lore::engine::cancel::Cancel;
 use lore::engine::ctx::{RunOptions, StepCtx};
@@ -29,27 +32,15 @@ use lore::store::embeddings::{self, Identity, NewChunk, NewIdentity};
 use lore::store::knn::{self, NearestQuery, half};
 use lore::store::{OpenOptions, Store};
 use rusqlite::{Connection, params};
-use rustix::time::{ClockId, clock_gettime};
 use space::{DIMS, Random, Space};
 
 const QUERIES: usize = 200;
 const LIMIT: usize = 100;
 
-fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())
-}
-
 fn milliseconds(mut times: Vec<Duration>) -> (f64, f64) {
     times.sort_unstable();
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_secs_f64() * 1000.0;
     (at(0.5), at(0.95))
-}
-
-fn data(name: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench-data");
-    std::fs::create_dir_all(&dir).unwrap();
-    dir.join(name)
 }
 
 fn put_documents(path: &Path, n: i64, body: &str) {
@@ -74,13 +65,11 @@ fn put_documents(path: &Path, n: i64, body: &str) {
 
 /// A database of synthetic vectors, made once.
 fn synthetic(documents: i64, space: &Space) -> PathBuf {
-    let path = data(&format!("knn-v2-{documents}.db"));
-    if !path.exists() {
+    data::made_once(&format!("knn-v2-{documents}.db"), |path| {
         let mut random = Random(2);
         let vectors = (1..=documents).map(|id| (0..1 + id % 3).map(|_| space.vector(&mut random)).collect());
-        store(&path, documents, vectors);
-    }
-    path
+        store(path, documents, vectors);
+    })
 }
 
 /// A database of the vectors of others, made once: their documents one after the other.
@@ -110,21 +99,15 @@ fn real(sources: &str) -> PathBuf {
     };
     let documents: Vec<Vec<Vec<f32>>> = sources.split_whitespace().flat_map(read).collect();
     let chunks: usize = documents.iter().map(Vec::len).sum();
-    let path = data(&format!("knn-real-{}-{chunks}.db", documents.len()));
-    if !path.exists() {
-        store(&path, i64::try_from(documents.len()).unwrap(), documents.into_iter());
-    }
-    path
+    data::made_once(&format!("knn-real-{}-{chunks}.db", documents.len()), |path| {
+        store(path, i64::try_from(documents.len()).unwrap(), documents.into_iter());
+    })
 }
 
 /// Stores a document for each list of vectors.
 fn store(path: &Path, documents: i64, vectors: impl Iterator<Item = Vec<Vec<f32>>>) {
-    let unfinished = data("knn-unfinished.db");
-    for end in ["", "-wal", "-shm"] {
-        drop(std::fs::remove_file(format!("{}{end}", unfinished.display())));
-    }
-    put_documents(&unfinished, documents, "text");
-    let store = Store::open(&unfinished, OpenOptions::default()).unwrap();
+    put_documents(path, documents, "text");
+    let store = Store::open(path, OpenOptions::default()).unwrap();
     let new = NewIdentity {
         hash: "bench",
         provider: "builtin",
@@ -136,7 +119,7 @@ fn store(path: &Path, documents: i64, vectors: impl Iterator<Item = Vec<Vec<f32>
         endpoint: None,
     };
     let identity = store.write(|tx| embeddings::create(tx, &new, 0)).unwrap();
-    let (mut chunks, started) = (0, cpu());
+    let (mut chunks, started) = (0, process_cpu());
     let mut storing = Duration::ZERO;
     let mut documents = (1_i64..).zip(vectors);
     loop {
@@ -148,7 +131,7 @@ fn store(path: &Path, documents: i64, vectors: impl Iterator<Item = Vec<Vec<f32>
         if batch.is_empty() {
             break;
         }
-        let began = cpu();
+        let began = process_cpu();
         store
             .write(|tx| {
                 for (id, list) in &batch {
@@ -158,16 +141,14 @@ fn store(path: &Path, documents: i64, vectors: impl Iterator<Item = Vec<Vec<f32>
                 Ok(())
             })
             .unwrap();
-        storing += cpu() - began;
+        storing += process_cpu() - began;
     }
     println!(
         "{chunks} vectors: {:.1} s CPU, of it storing {:.1} s ({:.0} vectors a CPU second)",
-        (cpu() - started).as_secs_f64(),
+        (process_cpu() - started).as_secs_f64(),
         storing.as_secs_f64(),
         chunks as f64 / storing.as_secs_f64()
     );
-    drop(store);
-    std::fs::rename(&unfinished, path).unwrap();
 }
 
 /// Questions of collections, embedded by the builtin model; `QUERIES` of them, spread evenly.
@@ -257,10 +238,10 @@ fn search(path: &Path, queries: &[Vec<f32>]) {
         for (turn, vector) in queries.iter().enumerate() {
             let query =
                 NearestQuery { identity: &identity, vector, allowed: allowed.as_deref(), limit: LIMIT };
-            let started = cpu();
+            let started = process_cpu();
             let answer = store.read(|tx| knn::nearest(tx, &query)).unwrap();
             if turn > 0 {
-                times.push(cpu() - started);
+                times.push(process_cpu() - started);
             }
             if turn % every == 0 {
                 asked += 1.0;
@@ -361,9 +342,9 @@ fn embed() {
         progress: Progress::new("embed", ProgressMode::Silent),
         shared: lore::engine::shared::Shared::default(),
     };
-    let (wall, started) = (Instant::now(), cpu());
+    let (wall, started) = (Instant::now(), process_cpu());
     let report = Embed::default().run(&ctx).unwrap();
-    let (wall, spent) = (wall.elapsed().as_secs_f64(), (cpu() - started).as_secs_f64());
+    let (wall, spent) = (wall.elapsed().as_secs_f64(), (process_cpu() - started).as_secs_f64());
     let chunks = report.count("chunks") as f64;
     println!(
         "embed, 768 dimensions, instant server in this process: {chunks} chunks of {} documents, {wall:.1} s wall ({:.0}/s), {spent:.1} s CPU ({:.0}/s), server included",

@@ -1,6 +1,6 @@
 //! `fetch-discussions`: brings the discussions of the items that wait for it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,13 @@ use tokio::task::JoinSet;
 
 use super::ingest::connect::connect;
 use super::ingest::gitlab::{add_stats, bad_row, is_isolated};
-use super::ingest::unknown_source;
-use crate::config::{GitlabConfig, SourceConfig};
+use super::servers::{self, Projects, Suspects};
+use crate::config::GitlabConfig;
 use crate::content::{Discussion, ItemType};
 use crate::engine::careful::{self, Careful};
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::fault;
 use crate::gitlab::wire::{self, BadRow};
 use crate::gitlab::{Client, RequestError};
@@ -28,10 +28,6 @@ const BATCH: i64 = 200;
 /// Notes that may be under way at once, as far as their number is known: one thread of
 /// thousands is read alone, so that memory does not depend on how many there are.
 const MAX_NOTES: i64 = 4_000;
-
-/// Items in a row that fail as if the server were down, after which it is taken to be down:
-/// the step fails then, and no item pays for it with one of its attempts.
-const OUTAGE_AFTER: usize = 3;
 
 /// Fetches the discussions of issues and merge requests that `ingest` found new or changed,
 /// and replaces those that are stored, one item at a time, once all of its pages arrived.
@@ -66,44 +62,25 @@ impl Step for FetchDiscussions {
     const EXAMPLE: &'static str = "{ limit = 1000, concurrency = 8 }";
 
     fn run(&self, ctx: &StepCtx<'_>) -> Result<StepReport> {
-        let sources: Vec<(&str, &GitlabConfig)> = ctx
-            .config
-            .sources
-            .iter()
-            .filter(|(name, _)| self.source.as_ref().is_none_or(|wanted| wanted == *name))
-            .filter_map(|(name, source)| match source {
-                SourceConfig::Gitlab(config) => Some((name.as_str(), config)),
-                SourceConfig::GitlabExport(_) => None,
-            })
-            .collect();
+        let sources = servers::of_config(ctx, self.source.as_deref())?;
         if sources.is_empty() {
-            return match &self.source {
-                None => Ok(StepReport::skipped("no source is a GitLab server")),
-                Some(name) if ctx.config.sources.contains_key(name) || name == "demo" => Ok(
-                    StepReport::skipped(format!("source {name} is an export, which holds its discussions")),
-                ),
-                Some(name) => Err(unknown_source(ctx.config, name)),
-            };
+            return Ok(StepReport::skipped(self.source.as_ref().map_or_else(
+                || "no source is a GitLab server".to_owned(),
+                |name| format!("source {name} is an export, which holds its discussions"),
+            )));
         }
         let mut report = StepReport::default();
         let mut left = i64::from(self.limit);
-        let mut failures = Vec::new();
         let careful = Careful::begin(ctx, Self::KIND)?;
-        for (name, config) in &sources {
-            match drain(ctx, self, name, config, &careful, &mut left, &mut report) {
-                Ok(()) => {}
-                Err(error) if is_isolated(error.kind()) || error.kind() == ErrorKind::Auth => {
-                    failures.push(error.context(format!("source {name}")));
-                }
-                Err(error) => return Err(error.context(format!("source {name}"))),
-            }
-        }
+        let done = servers::each(&sources, |name, config| {
+            drain(ctx, self, name, config, &careful, &mut left, &mut report)
+        });
         ctx.progress.finish();
-        if failures.is_empty() && left > 0 {
+        done?;
+        if left > 0 {
             careful.end(ctx)?;
         }
-        // A server that is down does not keep the others waiting, but the step failed.
-        failures.into_iter().next().map_or(Ok(report), Err)
+        Ok(report)
     }
 }
 
@@ -153,20 +130,13 @@ struct Drain<'a> {
     state: State,
 }
 
-/// An item that failed as if the server were down.
-struct Suspect {
-    entry: FetchEntry,
-    subject: String,
-    error: Error,
-}
-
 #[derive(Default)]
 struct State {
-    projects: BTreeMap<i64, StoredProject>,
+    projects: Projects,
     /// Items that were tried in this run: each is tried once.
     tried: BTreeSet<(i64, ItemType, i64)>,
-    /// Items that failed in a row as if the server were down.
-    suspects: Vec<Suspect>,
+    /// With what they are called.
+    suspects: Suspects<(FetchEntry, String)>,
     n_done: u64,
     /// Items that failed: they stay in the queue.
     n_failed: i64,
@@ -212,20 +182,14 @@ impl Drain<'_> {
                 }
                 self.state.n_notes += n_notes;
                 *left -= 1;
-                let project = self.project(entry.project_id)?;
+                let project = self.state.projects.get(self.ctx, entry.project_id)?;
                 self.careful.note(ctx, &name(&entry))?;
                 tasks.spawn_on(fetch(self.client.clone(), project, entry, n_notes), &ctx.runtime);
             }
             if tasks.is_empty() {
                 break;
             }
-            let fetched = ctx.block_on(async {
-                match tasks.join_next().await {
-                    Some(Ok(fetched)) => Ok(fetched),
-                    Some(Err(error)) => Err(Error::internal("a fetch ended early").because(error)),
-                    None => Err(Error::internal("no fetch is under way")),
-                }
-            })?;
+            let fetched = servers::next_done(ctx, &mut tasks)?;
             self.state.n_notes -= fetched.n_notes;
             let name = name(&fetched.entry);
             let settled = self.settle(fetched, report);
@@ -258,21 +222,12 @@ impl Drain<'_> {
 
     /// Leaves an entry alone that the process died of.
     fn condemn(&mut self, entry: FetchEntry, report: &mut StepReport) -> Result<()> {
-        let project = self.project(entry.project_id)?;
+        let project = self.state.projects.get(self.ctx, entry.project_id)?;
         let subject = format!("{}{}{}", project.path, entry.item_type.sigil(), entry.iid);
         let name = name(&entry);
         let last = FetchEntry { attempt_count: queues::MAX_ATTEMPTS - 1, ..entry };
         let failed = self.fail(&last, &subject, careful::VERDICT, report);
         self.careful.settle(self.ctx, &name, failed)
-    }
-
-    fn project(&mut self, id: i64) -> Result<StoredProject> {
-        if let Some(project) = self.state.projects.get(&id) {
-            return Ok(project.clone());
-        }
-        let project = self.ctx.read(|tx| entities::project_by_id(tx, id))?;
-        self.state.projects.insert(id, project.clone());
-        Ok(project)
     }
 
     /// Stores what was fetched, or records why it was not.
@@ -287,14 +242,9 @@ impl Drain<'_> {
                 self.store(&entry, &subject, rows, report)
             }
             Err(error) if !is_isolated(error.error.kind()) => Err(error.error.context(subject)),
-            Err(error) if is_outage(&error) => {
+            Err(error) if servers::is_outage(&error) => {
                 let error = error.error.context(&subject);
-                self.state.suspects.push(Suspect { entry, subject, error });
-                if self.state.suspects.len() < OUTAGE_AFTER {
-                    return Ok(());
-                }
-                let first = self.state.suspects.swap_remove(0);
-                Err(first.error.hint("the items stay queued; run again when the server answers"))
+                self.state.suspects.add((entry, subject), error)
             }
             Err(error) => {
                 self.settle_suspects(report)?;
@@ -309,9 +259,8 @@ impl Drain<'_> {
         }
     }
 
-    /// The server answers, so it was the items that failed.
     fn settle_suspects(&mut self, report: &mut StepReport) -> Result<()> {
-        for Suspect { entry, subject, error } in std::mem::take(&mut self.state.suspects) {
+        for ((entry, subject), error) in self.state.suspects.acquit_server() {
             self.fail(&entry, &subject, &error.full_message(), report)?;
         }
         Ok(())
@@ -394,12 +343,6 @@ impl Drain<'_> {
         }
         Ok(())
     }
-}
-
-/// Whether a failure looks like the server's rather than the item's. A 500 or a damaged body
-/// can be the item's own: heavy threads do that.
-pub(super) fn is_outage(error: &RequestError) -> bool {
-    error.error.kind() == ErrorKind::Network && matches!(error.status, None | Some(502 | 503 | 520..=530))
 }
 
 /// Fetches all discussion pages of one item.

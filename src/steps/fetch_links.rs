@@ -6,24 +6,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::fetch_discussions::is_outage;
 use super::ingest::connect::connect;
 use super::ingest::gitlab::{add_stats, is_isolated};
-use super::ingest::unknown_source;
-use crate::config::{GitlabConfig, SourceConfig};
+use super::servers::{self, Projects, Suspects};
 use crate::content::ItemType;
 use crate::content::refs::{RefKind, Reference};
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::gitlab::related::{self, Stream};
 use crate::gitlab::{Client, RequestError};
 use crate::store::cursors;
-use crate::store::entities::{self, StoredProject};
+use crate::store::entities::StoredProject;
 use crate::store::links::{self, LinkEntry};
-
-/// Items in a row that fail as if the server were down.
-const OUTAGE_AFTER: usize = 3;
 
 /// Items of which a list is missing (404) before it counts as switched off in the project,
 /// when it was there for none.
@@ -66,22 +61,7 @@ impl Step for FetchLinks {
     const EXAMPLE: &'static str = "{ limit = 500 }";
 
     fn run(&self, ctx: &StepCtx<'_>) -> Result<StepReport> {
-        if let Some(name) = &self.source
-            && !ctx.config.sources.contains_key(name)
-            && name != "demo"
-        {
-            return Err(unknown_source(ctx.config, name));
-        }
-        let sources: Vec<(&str, &GitlabConfig)> = ctx
-            .config
-            .sources
-            .iter()
-            .filter(|(name, _)| self.source.as_ref().is_none_or(|wanted| wanted == *name))
-            .filter_map(|(name, source)| match source {
-                SourceConfig::Gitlab(config) => Some((name.as_str(), config)),
-                SourceConfig::GitlabExport(_) => None,
-            })
-            .collect();
+        let sources = servers::of_config(ctx, self.source.as_deref())?;
         if sources.is_empty() {
             return Ok(StepReport::skipped("no source is a GitLab server (an export holds no links)"));
         }
@@ -90,13 +70,12 @@ impl Step for FetchLinks {
             report.add(name, 0);
         }
         let mut left = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        let mut failures = Vec::new();
-        for (name, config) in sources {
+        let done = servers::each(&sources, |name, config| {
             let now = ctx.now();
             let limit = i64::try_from(left).unwrap_or(i64::MAX);
             let entries = ctx.read(|tx| links::to_look_at(tx, name, ctx.options.full, now, limit))?;
             if entries.is_empty() {
-                continue;
+                return Ok(());
             }
             left = left.saturating_sub(entries.len());
             let client = connect(ctx, name, config)?;
@@ -104,22 +83,16 @@ impl Step for FetchLinks {
                 ctx,
                 client: client.clone(),
                 concurrency: self.concurrency.max(1),
-                projects: BTreeMap::new(),
+                projects: Projects::default(),
                 streams: BTreeMap::new(),
-                suspects: Vec::new(),
+                suspects: Suspects::default(),
             };
             let out = walk.run(entries.into(), &mut report);
             add_stats(ctx, &client, &mut report);
-            match out {
-                Ok(()) => {}
-                Err(error) if is_isolated(error.kind()) || error.kind() == ErrorKind::Auth => {
-                    failures.push(error.context(format!("source {name}")));
-                }
-                Err(error) => return Err(error.context(format!("source {name}"))),
-            }
-        }
+            out
+        });
         ctx.progress.finish();
-        failures.into_iter().next().map_or(Ok(report), Err)
+        done.map(|()| report)
     }
 }
 
@@ -145,10 +118,9 @@ struct Walk<'a> {
     ctx: &'a StepCtx<'a>,
     client: Client,
     concurrency: usize,
-    projects: BTreeMap<i64, StoredProject>,
+    projects: Projects,
     streams: BTreeMap<(i64, Stream), Standing>,
-    /// Items that failed in a row as if the server were down.
-    suspects: Vec<(LinkEntry, Error)>,
+    suspects: Suspects<LinkEntry>,
 }
 
 impl Walk<'_> {
@@ -162,34 +134,19 @@ impl Walk<'_> {
             ctx.check()?;
             while tasks.len() < self.concurrency {
                 let Some(entry) = waiting.pop_front() else { break };
-                let project = self.project(entry.project_id)?;
+                let project = self.projects.get(ctx, entry.project_id)?;
                 let streams = self.streams(&entry)?;
                 tasks.spawn_on(look(self.client.clone(), project, entry, streams), &ctx.runtime);
             }
             if tasks.is_empty() {
                 break;
             }
-            let looked = ctx.block_on(async {
-                match tasks.join_next().await {
-                    Some(Ok(looked)) => Ok(looked),
-                    Some(Err(error)) => Err(Error::internal("a look ended early").because(error)),
-                    None => Err(Error::internal("no look is under way")),
-                }
-            })?;
+            let looked = servers::next_done(ctx, &mut tasks)?;
             self.settle(looked, report)?;
             n_done += 1;
             ctx.progress.set("items", n_done, Some(total));
         }
         self.settle_suspects(report)
-    }
-
-    fn project(&mut self, id: i64) -> Result<StoredProject> {
-        if let Some(project) = self.projects.get(&id) {
-            return Ok(project.clone());
-        }
-        let project = self.ctx.read(|tx| entities::project_by_id(tx, id))?;
-        self.projects.insert(id, project.clone());
-        Ok(project)
     }
 
     /// The lists of an item that are not switched off.
@@ -236,16 +193,11 @@ impl Walk<'_> {
             }
         }
         if let Some(error) = failure {
-            let is_outage = is_outage(&error);
-            self.suspects.push((entry, error.error));
-            if !is_outage {
-                return self.settle_suspects(report);
+            if servers::is_outage(&error) {
+                return self.suspects.add(entry, error.error);
             }
-            if self.suspects.len() < OUTAGE_AFTER {
-                return Ok(());
-            }
-            let (_, first) = self.suspects.swap_remove(0);
-            return Err(first.hint("the items are looked at again when the server answers"));
+            self.settle_suspects(report)?;
+            return self.fail(&entry, &error.error, report);
         }
         if n_missing == 0 || !kinds.is_empty() {
             self.settle_suspects(report)?;
@@ -258,15 +210,16 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The server answers, so it was the items that failed.
     fn settle_suspects(&mut self, report: &mut StepReport) -> Result<()> {
-        for (entry, error) in std::mem::take(&mut self.suspects) {
-            let error = error.full_message();
-            tracing::warn!(iid = entry.iid, error, "links cannot be fetched");
-            self.ctx.write(|tx| links::fail(tx, &entry, &error, self.ctx.now()))?;
-            report.failing += 1;
-            report.add("items_failed", 1);
-        }
+        self.suspects.acquit_server().iter().try_for_each(|(entry, error)| self.fail(entry, error, report))
+    }
+
+    fn fail(&self, entry: &LinkEntry, error: &Error, report: &mut StepReport) -> Result<()> {
+        let error = error.full_message();
+        tracing::warn!(iid = entry.iid, error, "links cannot be fetched");
+        self.ctx.write(|tx| links::fail(tx, entry, &error, self.ctx.now()))?;
+        report.failing += 1;
+        report.add("items_failed", 1);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, ToSql};
 use serde::Serialize;
 
 use super::{ReadTx, WriteTx};
@@ -114,24 +114,35 @@ pub fn record_stream_failure(
     error: &Error,
     now: Millis,
 ) -> Result<()> {
+    record_failure(tx, "stream_failures", [("project_id", &project_id), ("stream", &stream)], error, now)
+}
+
+/// Counts one more failure of what `key` names in a table of failures.
+pub(super) fn record_failure(
+    tx: &WriteTx<'_>,
+    table: &str,
+    [(first, first_value), (second, second_value)]: [(&str, &dyn ToSql); 2],
+    error: &Error,
+    now: Millis,
+) -> Result<()> {
     let before: Option<i64> = tx
         .sql()
-        .prepare_cached("SELECT attempt_count FROM stream_failures WHERE project_id = ?1 AND stream = ?2")?
-        .query_row((project_id, stream), |row| row.get(0))
+        .prepare_cached(&format!("SELECT attempt_count FROM {table} WHERE {first} = ?1 AND {second} = ?2"))?
+        .query_row((first_value, second_value), |row| row.get(0))
         .optional()?;
     let attempts = before.unwrap_or(0) + 1;
     let failures = u32::try_from(attempts).unwrap_or(u32::MAX);
     tx.sql()
-        .prepare_cached(
-            "INSERT INTO stream_failures(project_id, stream, attempt_count, last_attempt_at, next_attempt_at, error_kind, last_error)
+        .prepare_cached(&format!(
+            "INSERT INTO {table}({first}, {second}, attempt_count, last_attempt_at, next_attempt_at, error_kind, last_error)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-             ON CONFLICT(project_id, stream) DO UPDATE SET attempt_count = excluded.attempt_count,
+             ON CONFLICT({first}, {second}) DO UPDATE SET attempt_count = excluded.attempt_count,
                last_attempt_at = excluded.last_attempt_at, next_attempt_at = excluded.next_attempt_at,
-               error_kind = excluded.error_kind, last_error = excluded.last_error",
-        )?
+               error_kind = excluded.error_kind, last_error = excluded.last_error"
+        ))?
         .execute((
-            project_id,
-            stream,
+            first_value,
+            second_value,
             attempts,
             now,
             next_try(error, failures, now),

@@ -14,7 +14,7 @@ use rusqlite::{OptionalExtension, named_params};
 use super::queues;
 use super::{ReadTx, WriteTx};
 use crate::clock::Millis;
-use crate::content::{ItemType, Label, Milestone, Project};
+use crate::content::{Label, Milestone, Project};
 use crate::error::{Error, ErrorKind, Result};
 
 pub use discussions::{ReplacedDiscussions, merge_discussions, replace_discussions};
@@ -272,13 +272,6 @@ pub fn upsert_milestones(
         ))?;
     }
     Ok(changed)
-}
-
-const fn discussion_column(item_type: ItemType) -> &'static str {
-    match item_type {
-        ItemType::Issue => "issue_id",
-        ItemType::MergeRequest => "merge_request_id",
-    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, ToSql};
 use serde::Serialize;
 
-use super::cursors::next_try;
 use super::entities::{StoredProject, stored_project};
-use super::{ReadTx, WriteTx};
+use super::{ReadTx, WriteTx, cursors};
 use crate::clock::Millis;
 use crate::error::{Error, Result};
 
@@ -66,32 +65,8 @@ pub fn waiting(tx: &ReadTx<'_>, source: &str, group: &str, now: Millis) -> Resul
 /// # Errors
 /// SQLite's.
 pub fn record_failure(tx: &WriteTx<'_>, source: &str, group: &str, error: &Error, now: Millis) -> Result<()> {
-    let before: Option<i64> = tx
-        .sql()
-        .prepare_cached(
-            "SELECT attempt_count FROM group_failures WHERE source_name = ?1 AND group_path = ?2",
-        )?
-        .query_row((source, group), |row| row.get(0))
-        .optional()?;
-    let attempts = before.unwrap_or(0) + 1;
-    tx.sql()
-        .prepare_cached(
-            "INSERT INTO group_failures(source_name, group_path, attempt_count, last_attempt_at, next_attempt_at, error_kind, last_error)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-             ON CONFLICT(source_name, group_path) DO UPDATE SET attempt_count = excluded.attempt_count,
-               last_attempt_at = excluded.last_attempt_at, next_attempt_at = excluded.next_attempt_at,
-               error_kind = excluded.error_kind, last_error = excluded.last_error",
-        )?
-        .execute((
-            source,
-            group,
-            attempts,
-            now,
-            next_try(error, u32::try_from(attempts).unwrap_or(u32::MAX), now),
-            error.kind().code(),
-            error.full_message(),
-        ))?;
-    Ok(())
+    let key: [(&str, &dyn ToSql); 2] = [("source_name", &source), ("group_path", &group)];
+    cursors::record_failure(tx, "group_failures", key, error, now)
 }
 
 /// Forgets the failures of a group that was listed.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use rusqlite::OptionalExtension;
 
-use super::{ReadTx, WriteTx};
+use super::{ReadTx, WriteTx, tables};
 use crate::backoff::{self, QUEUE};
 use crate::clock::Millis;
 use crate::content::refs::{RefKind, Reference};
@@ -45,20 +45,21 @@ pub fn to_look_at(
     now: Millis,
     limit: i64,
 ) -> Result<Vec<LinkEntry>> {
-    let part = |item_type: ItemType, table: &str| {
+    let part = |item_type: ItemType| {
         format!(
             "SELECT i.project_id, '{item_type}', i.iid, i.updated_at, coalesce(l.attempt_count, 0)
                FROM {table} i JOIN projects p ON p.id = i.project_id
                LEFT JOIN link_looks l ON l.project_id = i.project_id AND l.item_type = '{item_type}' AND l.item_iid = i.iid
               WHERE p.source_name = ?1 AND (?2 OR l.seen_updated_at IS NULL OR l.seen_updated_at < i.updated_at)
                 AND (l.next_attempt_at IS NULL OR l.next_attempt_at <= ?3)",
-            item_type = item_type.as_str()
+            item_type = item_type.as_str(),
+            table = tables::of_item(item_type),
         )
     };
     let sql = format!(
         "{} UNION ALL {} ORDER BY 5, 4 DESC, 1, 2, 3 LIMIT ?4",
-        part(ItemType::Issue, "issues"),
-        part(ItemType::MergeRequest, "merge_requests")
+        part(ItemType::Issue),
+        part(ItemType::MergeRequest)
     );
     let mut statement = tx.sql().prepare_cached(&sql)?;
     let mut rows = statement.query((source_name, all, now, limit))?;

@@ -29,6 +29,7 @@ pub mod show;
 pub mod sources;
 pub mod status;
 pub mod suspects;
+mod tables;
 pub mod tombstones;
 
 use std::ops::Deref;

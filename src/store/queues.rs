@@ -5,10 +5,10 @@
 //! queued. Failures back off; an entry that failed [`MAX_ATTEMPTS`] times is quarantined:
 //! kept, counted, and left alone until it is asked for or its content changes.
 
-use rusqlite::named_params;
+use rusqlite::ToSql;
 use serde::Serialize;
 
-use super::{ReadTx, WriteTx};
+use super::{ReadTx, WriteTx, tables};
 use crate::backoff::{self, QUEUE};
 use crate::clock::Millis;
 use crate::content::{ItemType, SourceType};
@@ -101,11 +101,7 @@ pub fn seed_dirty(
     limit: i64,
     now: Millis,
 ) -> Result<Option<i64>> {
-    let table = match source_type {
-        SourceType::Issue => "issues",
-        SourceType::MergeRequest => "merge_requests",
-        SourceType::Discussion => "discussions",
-    };
+    let table = tables::of_source(source_type);
     let last: Option<i64> = tx
         .sql()
         .prepare_cached(&format!(
@@ -162,23 +158,37 @@ pub fn complete_dirty(tx: &WriteTx<'_>, entry: &DirtyEntry) -> Result<bool> {
 /// # Errors
 /// SQLite's.
 pub fn fail_dirty(tx: &WriteTx<'_>, entry: &DirtyEntry, error: &str, now: Millis) -> Result<()> {
-    let failure = Failure::after(entry.attempt_count, error, now);
+    let key: [(&str, &dyn ToSql); 3] = [
+        ("source_type", &entry.source_type.as_str()),
+        ("source_id", &entry.source_id),
+        ("generation", &entry.generation),
+    ];
+    fail(tx, "dirty_sources", &key, Failure::after(entry.attempt_count, error, now), now)
+}
+
+/// Writes a failure to the entry that `key` names, if it was not changed meanwhile.
+fn fail(
+    tx: &WriteTx<'_>,
+    queue: &str,
+    key: &[(&str, &dyn ToSql)],
+    failure: Failure,
+    now: Millis,
+) -> Result<()> {
+    let mut values: Vec<&dyn ToSql> =
+        vec![&failure.attempts, &now, &failure.error, &failure.next_attempt_at, &failure.quarantined_at];
+    let mut conditions = Vec::new();
+    for (column, value) in key {
+        values.push(value);
+        conditions.push(format!("{column} = ?{}", values.len()));
+    }
     tx.sql()
-        .prepare_cached(
-            "UPDATE dirty_sources SET attempt_count = :attempts, last_attempt_at = :now, last_error = :error,
-                    next_attempt_at = :next, quarantined_at = :quarantined
-              WHERE source_type = :source_type AND source_id = :source_id AND generation = :generation",
-        )?
-        .execute(named_params! {
-            ":attempts": failure.attempts,
-            ":now": now,
-            ":error": failure.error,
-            ":next": failure.next_attempt_at,
-            ":quarantined": failure.quarantined_at,
-            ":source_type": entry.source_type.as_str(),
-            ":source_id": entry.source_id,
-            ":generation": entry.generation,
-        })?;
+        .prepare_cached(&format!(
+            "UPDATE {queue} SET attempt_count = ?1, last_attempt_at = ?2, last_error = ?3, next_attempt_at = ?4,
+                    quarantined_at = ?5
+              WHERE {}",
+            conditions.join(" AND ")
+        ))?
+        .execute(values.as_slice())?;
     Ok(())
 }
 
@@ -276,10 +286,7 @@ pub fn queue_discussions_since(
     since: Millis,
     now: Millis,
 ) -> Result<usize> {
-    let table = match item_type {
-        ItemType::Issue => "issues",
-        ItemType::MergeRequest => "merge_requests",
-    };
+    let table = tables::of_item(item_type);
     Ok(tx
         .sql()
         .prepare_cached(&format!(
@@ -340,26 +347,13 @@ pub fn complete_fetch(tx: &WriteTx<'_>, entry: &FetchEntry) -> Result<bool> {
 /// # Errors
 /// SQLite's.
 pub fn fail_fetch(tx: &WriteTx<'_>, entry: &FetchEntry, error: &str, now: Millis) -> Result<()> {
-    let failure = Failure::after(entry.attempt_count, error, now);
-    tx.sql()
-        .prepare_cached(
-            "UPDATE pending_discussion_fetches SET attempt_count = :attempts, last_attempt_at = :now, last_error = :error,
-                    next_attempt_at = :next, quarantined_at = :quarantined
-              WHERE project_id = :project_id AND noteable_type = :noteable_type AND noteable_iid = :iid
-                AND generation = :generation",
-        )?
-        .execute(named_params! {
-            ":attempts": failure.attempts,
-            ":now": now,
-            ":error": failure.error,
-            ":next": failure.next_attempt_at,
-            ":quarantined": failure.quarantined_at,
-            ":project_id": entry.project_id,
-            ":noteable_type": entry.item_type.noteable_type(),
-            ":iid": entry.iid,
-            ":generation": entry.generation,
-        })?;
-    Ok(())
+    let key: [(&str, &dyn ToSql); 4] = [
+        ("project_id", &entry.project_id),
+        ("noteable_type", &entry.item_type.noteable_type()),
+        ("noteable_iid", &entry.iid),
+        ("generation", &entry.generation),
+    ];
+    fail(tx, "pending_discussion_fetches", &key, Failure::after(entry.attempt_count, error, now), now)
 }
 
 /// Names of the queues' tables.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-use super::ReadTx;
 use super::queues::DirtyEntry;
+use super::{ReadTx, tables};
 use crate::clock::Millis;
 use crate::content::hash::{Hash, Hasher};
 use crate::content::render::RENDER_VERSION;
@@ -37,7 +37,7 @@ pub fn glance(tx: &ReadTx<'_>, entries: &[DirtyEntry]) -> Result<Vec<Option<Glan
         if ids.is_empty() {
             continue;
         }
-        let (table, column) = names(item_type);
+        let (table, column) = (tables::of_item(item_type), tables::item_column(item_type));
         let moved = match item_type {
             ItemType::Issue => "i.moved_to_gitlab_id",
             ItemType::MergeRequest => "NULL",
@@ -71,7 +71,7 @@ pub fn glance(tx: &ReadTx<'_>, entries: &[DirtyEntry]) -> Result<Vec<Option<Glan
     let (places, ids) = of_type(entries, SourceType::Discussion);
     if !ids.is_empty() {
         for item_type in ItemType::ALL {
-            let (table, column) = names(item_type);
+            let (table, column) = (tables::of_item(item_type), tables::item_column(item_type));
             let mut statement = tx.sql().prepare_cached(&format!(
                 "SELECT j.key, i.project_id, i.content_hash, d.content_hash
                    FROM json_each(?1) j CROSS JOIN discussions d ON d.id = j.value CROSS JOIN {table} i ON i.id = d.{column}"
@@ -149,7 +149,7 @@ fn read_discussions(
     }
     let mut notes = discussion_notes(tx, &ids)?;
     for item_type in ItemType::ALL {
-        let (_, column) = names(item_type);
+        let column = tables::item_column(item_type);
         let parents: Vec<(usize, i64)> = tx
             .sql()
             .prepare_cached(&format!(
@@ -278,7 +278,7 @@ fn item_notes(tx: &ReadTx<'_>, item_type: ItemType, ids: &[i64]) -> Result<Notes
     if ids.is_empty() {
         return Ok(Notes::new());
     }
-    let (_, column) = names(item_type);
+    let column = tables::item_column(item_type);
     // Ordered here and not by SQLite, whose sorter would carry the texts along.
     let sql = format!(
         "SELECT j.key, coalesce(d.first_note_at, 0), d.id, {NOTE_COLUMNS} FROM json_each(?1) j
@@ -354,14 +354,6 @@ impl Projects {
         let project = Arc::new(project);
         self.0.insert(id, Arc::clone(&project));
         Ok(project)
-    }
-}
-
-/// Table of an item type, and the column of `discussions` that points to it.
-const fn names(item_type: ItemType) -> (&'static str, &'static str) {
-    match item_type {
-        ItemType::Issue => ("issues", "issue_id"),
-        ItemType::MergeRequest => ("merge_requests", "merge_request_id"),
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::documents::delete_documents;
 use super::search::documents_of;
-use super::{ReadTx, WriteTx};
+use super::{ReadTx, WriteTx, tables};
 use crate::clock::Millis;
 use crate::content::ItemType;
 use crate::error::{Error, Result};
@@ -111,10 +111,7 @@ pub fn bury(
     reason: &str,
     now: Millis,
 ) -> Result<bool> {
-    let (table, column) = match item_type {
-        ItemType::Issue => ("issues", "issue_id"),
-        ItemType::MergeRequest => ("merge_requests", "merge_request_id"),
-    };
+    let (table, column) = (tables::of_item(item_type), tables::item_column(item_type));
     let sql = tx.sql();
     sql.prepare_cached("DELETE FROM item_strikes WHERE project_id = ?1 AND item_type = ?2 AND iid = ?3")?
         .execute((project_id, item_type.as_str(), iid))?;

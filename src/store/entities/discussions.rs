@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::named_params;
 
-use super::discussion_column;
 use crate::clock::Millis;
 use crate::content::hash::Hash;
 use crate::content::{Discussion, ItemType, Note, SourceType};
 use crate::error::Result;
-use crate::store::WriteTx;
 use crate::store::queues::mark_dirty;
+use crate::store::{WriteTx, tables};
 
 /// What replacing the discussions of an item came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,7 +74,7 @@ fn store_discussions(
     absent: Absent,
     now: Millis,
 ) -> Result<ReplacedDiscussions> {
-    let column = discussion_column(item_type);
+    let column = tables::item_column(item_type);
     let mut stored: BTreeMap<String, (i64, Vec<u8>)> = tx
         .sql()
         .prepare_cached(&format!(
@@ -150,7 +149,7 @@ fn insert_discussion(
     hash: &Hash,
 ) -> Result<i64> {
     let facts = thread_facts(&discussion.notes);
-    let column = discussion_column(item_type);
+    let column = tables::item_column(item_type);
     tx.sql()
         .prepare_cached(&format!(
             "INSERT INTO discussions(project_id, noteable_type, {column}, gitlab_discussion_id, individual_note,

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::OptionalExtension;
 
-use super::discussion_column;
 use super::items::json_list;
 use crate::clock::Millis;
 use crate::content::hash::Hasher;
 use crate::content::{ItemType, Label, Milestone};
 use crate::error::{Error, Result};
 use crate::store::queues::{mark_all_sql, mark_dirty};
-use crate::store::{ReadTx, WriteTx};
+use crate::store::{ReadTx, WriteTx, tables};
 
 /// Names that changed: the old one and the new one.
 type Renames = BTreeMap<String, String>;
@@ -51,7 +50,7 @@ pub(super) fn rename_labels(
         return Ok(0);
     }
     for item_type in ItemType::ALL {
-        let table = table(item_type);
+        let table = tables::of_item(item_type);
         let affected: Vec<(i64, String)> = tx
             .sql()
             .prepare_cached(&format!(
@@ -100,7 +99,7 @@ pub(super) fn rename_milestones(
             .sql()
             .prepare_cached(&format!(
                 "SELECT id, milestone_title FROM {} WHERE project_id = ?1 AND milestone_title IN (SELECT value FROM json_each(?2))",
-                table(item_type)
+                tables::of_item(item_type)
             ))?
             .query_map((project_id, json_list(&renames.keys().cloned().collect::<Vec<_>>())?), |row| {
                 Ok((row.get(0)?, row.get(1)?))
@@ -128,13 +127,6 @@ pub fn mark_moved_to(tx: &WriteTx<'_>, project_id: i64, gitlab_id: i64, now: Mil
     Ok(())
 }
 
-const fn table(item_type: ItemType) -> &'static str {
-    match item_type {
-        ItemType::Issue => "issues",
-        ItemType::MergeRequest => "merge_requests",
-    }
-}
-
 /// Row id and name of the rows of a project that have an id on the instance.
 fn names_by_id(
     tx: &ReadTx<'_>,
@@ -159,7 +151,7 @@ fn rewrite(
     value: &str,
     now: Millis,
 ) -> Result<()> {
-    let table = table(item_type);
+    let table = tables::of_item(item_type);
     let hash: Option<Vec<u8>> = tx
         .sql()
         .prepare_cached(&format!("SELECT content_hash FROM {table} WHERE id = ?1"))?
@@ -171,7 +163,7 @@ fn rewrite(
         .prepare_cached(&format!("UPDATE {table} SET {column} = ?2, content_hash = ?3 WHERE id = ?1"))?
         .execute((id, value, hash))?;
     mark_dirty(tx, item_type.into(), id, now)?;
-    let column = discussion_column(item_type);
+    let column = tables::item_column(item_type);
     let select = format!("SELECT 'discussion', id, ?1 FROM discussions WHERE {column} = ?2");
     tx.sql().prepare_cached(&mark_all_sql(&select))?.execute((now, id))?;
     Ok(())

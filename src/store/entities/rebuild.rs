@@ -9,7 +9,7 @@ use crate::clock::Millis;
 use crate::content::{Discussion, Issue, ItemType, MergeRequest};
 use crate::error::{Error, Result};
 use crate::store::queues::mark_all_sql;
-use crate::store::{ReadTx, WriteTx};
+use crate::store::{ReadTx, WriteTx, tables};
 
 /// What was parsed again.
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ pub fn rebuild(tx: &WriteTx<'_>, project: &StoredProject, entity: &Rebuilt, now:
                 tx.sql().execute_batch("RELEASE rebuild")?;
                 return Ok(false);
             };
-            let column = super::discussion_column(item_type);
+            let column = tables::item_column(item_type);
             tx.sql()
                 .prepare_cached(&format!(
                     "UPDATE discussions SET content_hash = x'' WHERE {column} = ?1 AND gitlab_discussion_id = ?2"
@@ -160,7 +160,7 @@ fn look(tx: &ReadTx<'_>, project_id: i64, item: Option<i64>, entity: &Rebuilt) -
             (project_id, request.iid),
         ),
         Rebuilt::Discussion { item_type, discussion, .. } => {
-            let column = super::discussion_column(*item_type);
+            let column = tables::item_column(*item_type);
             let condition = format!("{column} = ?1 AND gitlab_discussion_id = ?2");
             let key = (item, &discussion.gitlab_id);
             let mut found = rows(tx.sql(), &format!("SELECT * FROM discussions WHERE {condition}"), key)?;
@@ -197,10 +197,7 @@ fn rows(sql: &Connection, query: &str, params: impl Params) -> Result<Vec<Vec<Va
 /// # Errors
 /// SQLite's.
 pub fn notes_count(tx: &ReadTx<'_>, project_id: i64, item_type: ItemType, iid: i64) -> Result<i64> {
-    let table = match item_type {
-        ItemType::Issue => "issues",
-        ItemType::MergeRequest => "merge_requests",
-    };
+    let table = tables::of_item(item_type);
     Ok(tx
         .sql()
         .prepare_cached(&format!(

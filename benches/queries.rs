@@ -1,12 +1,14 @@
-//! Speed of lexical and hybrid queries over synthetic documents and vectors: CPU time of the
-//! whole path in process, and wall time of a cold process.
+//! Speed of queries by words and hybrid ones over synthetic documents, references and vectors:
+//! CPU time of the whole path in process with its stages, and wall time of a cold process.
 //!
-//! `cargo bench --bench lexical`. `LORE_BENCH_DOCS` (default 100000) sets the size. The
+//! `cargo bench --bench queries`. `LORE_BENCH_DOCS` (default 100000) sets the size. The
 //! database is made once and kept under `target/bench-data`, or in `LORE_BENCH_DATA`. Words follow Zipf's law
 //! (s = 1.05, 200,000 of them, the commonest are English stop words), a document has about
 //! 200. One query of each set is run once before, so that pages are warm.
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and may fail loudly")]
 
+#[path = "common/data.rs"]
+mod data;
 #[path = "common/space.rs"]
 mod space;
 
@@ -14,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use data::thread_cpu;
 use lore::config::EmbeddingConfig;
 use lore::embed::identity::Target;
 use lore::search::filter::Scope;
@@ -23,7 +26,6 @@ use lore::search::{self, Group, Mode, Options, Request, Settings};
 use lore::store::embeddings::{self, NewChunk, NewIdentity};
 use lore::store::{OpenOptions, Store};
 use rusqlite::{Connection, params};
-use rustix::time::{ClockId, clock_gettime};
 use space::{DIMS, Random, Space};
 
 const VOCABULARY: usize = 200_000;
@@ -104,29 +106,16 @@ fn unit(random: &mut Random) -> f64 {
 }
 
 fn database(documents: usize, language: &Language) -> PathBuf {
-    let directory = std::env::var_os("LORE_BENCH_DATA").map(PathBuf::from);
-    let directory =
-        directory.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench-data"));
-    std::fs::create_dir_all(&directory).unwrap();
-    let path = directory.join(format!("lexical-{documents}-v4.db"));
-    if path.exists() {
-        return path;
-    }
-    let unfinished = path.with_extension("unfinished");
-    for suffix in ["", "-wal", "-shm"] {
-        let mut name = unfinished.clone().into_os_string();
-        name.push(suffix);
-        drop(std::fs::remove_file(name));
-    }
-    println!("making {} …", path.display());
-    drop(Store::open(&unfinished, OpenOptions::default()).unwrap());
-    #[expect(clippy::disallowed_methods, reason = "the bench writes documents without the pipeline")]
-    let connection = Connection::open(&unfinished).unwrap();
-    fill(&connection, documents, language);
-    drop(connection);
-    embed(&unfinished, documents);
-    std::fs::rename(&unfinished, &path).unwrap();
-    path
+    data::made_once(&format!("queries-{documents}-v1.db"), |path| {
+        drop(Store::open(path, OpenOptions::default()).unwrap());
+        #[expect(clippy::disallowed_methods, reason = "the bench writes documents without the pipeline")]
+        let connection = Connection::open(path).unwrap();
+        fill(&connection, documents, language);
+        refer(&connection, documents);
+        connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        drop(connection);
+        embed(path, documents);
+    })
 }
 
 fn fill(connection: &Connection, documents: usize, language: &Language) {
@@ -191,11 +180,34 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
         tx.execute("INSERT INTO document_lengths VALUES (?1, ?2)", params![block as i64, bytes]).unwrap();
     }
     tx.commit().unwrap();
-    connection
-        .execute_batch(
-            "INSERT INTO documents_fts(documents_fts) VALUES ('optimize'); PRAGMA wal_checkpoint(TRUNCATE);",
-        )
-        .unwrap();
+    connection.execute_batch("INSERT INTO documents_fts(documents_fts) VALUES ('optimize')").unwrap();
+}
+
+/// Two references of every document; a tenth of all items gets half of them.
+fn refer(connection: &Connection, documents: usize) {
+    let tx = connection.unchecked_transaction().unwrap();
+    tx.execute_batch(
+        "INSERT OR IGNORE INTO issues(id, project_id, gitlab_id, iid, state, confidential, created_at, updated_at, content_hash, synced_at, title)
+           SELECT item_id, project_id, id, item_iid, 'opened', 0, 0, 0, x'00', 0, '' FROM documents WHERE item_type = 'issue';
+         INSERT OR IGNORE INTO merge_requests(id, project_id, gitlab_id, iid, state, created_at, updated_at, content_hash, synced_at, title)
+           SELECT item_id, project_id, id, item_iid, 'opened', 0, 0, x'00', 0, '' FROM documents WHERE item_type = 'merge_request';",
+    )
+    .unwrap();
+    let mut random = Random(8);
+    for id in 1..=documents {
+        for (kind, range) in [("mentions", documents), ("closes", documents / 10)] {
+            let target = 1 + below(&mut random, range);
+            tx.prepare_cached(
+                "INSERT OR IGNORE INTO document_refs(document_id, kind, target_type, target_path, target_iid)
+                   SELECT ?1, ?3, d.item_type, p.path, d.item_iid FROM documents AS d JOIN projects AS p ON p.id = d.project_id
+                    WHERE d.id = ?2",
+            )
+            .unwrap()
+            .execute(params![id as i64, target as i64, kind])
+            .unwrap();
+        }
+    }
+    tx.commit().unwrap();
 }
 
 /// One vector for every other document, two for the others, as if the builtin model had made them.
@@ -260,11 +272,6 @@ fn request(text: &str, flags: Wanted) -> Request {
         now: 1_700_000_000_000,
         options: Options::default(),
     }
-}
-
-fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn percentiles(mut times: Vec<Duration>) -> (f64, f64) {
@@ -354,9 +361,9 @@ fn ask(path: &Path, name: &str, requests: &[Request]) {
     let (mut times, mut results) = (Vec::new(), Vec::new());
     let mut stages: Vec<(&str, Duration)> = Vec::new();
     for request in requests {
-        let started = cpu();
+        let started = thread_cpu();
         let answer = search::answer_with(&store, Some(&service), request).unwrap();
-        times.push(cpu() - started);
+        times.push(thread_cpu() - started);
         assert_eq!(answer.mode, request.mode, "{:?}", answer.warnings);
         results.push(answer.total.count);
         for stage in answer.stages {
@@ -370,7 +377,7 @@ fn ask(path: &Path, name: &str, requests: &[Request]) {
     stages.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
     let slowest: Vec<String> = stages
         .iter()
-        .take(4)
+        .take(5)
         .map(|(name, sum)| format!("{name} {:.2}", sum.as_secs_f64() * 1e3 / QUERIES as f64))
         .collect();
     let (p50, p95) = percentiles(times);
