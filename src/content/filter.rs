@@ -75,6 +75,16 @@ impl Bitset {
         Self { bytes: vec![u8::MAX; usize::try_from(last).map_or(0, |last| last / 8 + 1)] }
     }
 
+    /// The set that [`Bitset::as_bytes`] gave.
+    pub const fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
+    /// The bits, lowest id first, as [`Bitset::from_bytes`] takes them.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// Adds an id.
     pub fn insert(&mut self, id: i64) {
         let Ok(id) = usize::try_from(id) else { return };

@@ -67,18 +67,21 @@ impl Ranked {
     ///
     /// # Errors
     /// Those of the database.
-    pub(super) fn wake<'a>(self, tx: &'a ReadTx<'a>, request: &'a Request) -> Result<(Funnel<'a>, Rest)> {
+    pub(super) fn wake<'a>(mut self, tx: &'a ReadTx<'a>, request: &'a Request) -> Result<(Funnel<'a>, Rest)> {
         let now_allowed = sql::compile(tx, &self.filter)?;
-        let mut ranking = self.ranking;
         if let Some(now_allowed) = &now_allowed {
-            ranking.entries.retain(|entry| now_allowed.contains(entry.id));
+            self.ranking.entries.retain(|entry| now_allowed.contains(entry.id));
         }
-        let mut allowed = self.allowed;
-        match (&mut allowed, now_allowed) {
+        match (&mut self.allowed, now_allowed) {
             (Some(allowed), Some(now)) => allowed.intersect(&now),
-            (None, Some(now)) => allowed = Some(now),
+            (None, Some(now)) => self.allowed = Some(now),
             (Some(_) | None, None) => {}
         }
+        Ok(self.go_on(tx, request))
+    }
+
+    /// Goes on on the same state of the database.
+    pub(super) fn go_on<'a>(self, tx: &'a ReadTx<'a>, request: &'a Request) -> (Funnel<'a>, Rest) {
         let funnel = Funnel {
             tx,
             request,
@@ -88,12 +91,12 @@ impl Ranked {
             corpus: self.corpus,
             known: self.known,
             filter: self.filter,
-            allowed,
+            allowed: self.allowed,
             visible: self.visible,
             seen: self.seen,
             words_exhausted: self.words_exhausted,
         };
-        Ok((funnel, Rest { plan: self.plan, ranking, mode: self.mode }))
+        (funnel, Rest { plan: self.plan, ranking: self.ranking, mode: self.mode })
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) fn expand(
                 let share = if became { 1.0 } else { boosts.neighbour };
                 let score = parent.score * share;
                 let hop = Hop { from: parent.id, phrase: link.seen_from_there(), depth: step };
-                let Some((_, item)) = sql::items(tx, &[link.document_id])?.pop() else { continue };
+                let item = link.key;
                 match places.get(&key(&item, link.document_id)) {
                     Some(at) => {
                         if let Some(entry) = entries.get_mut(*at)

@@ -383,7 +383,7 @@ pub fn answer_through(
                 return Ok(Some(Step::Waits(Box::new(ranked))));
             }
             let report = rerank::rerank(store, assist, request, &mut ranked)?;
-            let (funnel, rest) = ranked.wake(tx, request)?;
+            let (funnel, rest) = ranked.go_on(tx, request);
             Ok(Some(Step::Done(Box::new(funnel.present(rest, report)?))))
         })?;
         match done {

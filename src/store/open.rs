@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0003_sources.sql"),
     include_str!("../../migrations/0004_related.sql"),
     include_str!("../../migrations/0005_suspects.sql"),
+    include_str!("../../migrations/0006_query_indexes.sql"),
 ];
 
 /// Version of the schema that this binary reads and writes (`PRAGMA user_version`).

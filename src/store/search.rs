@@ -96,19 +96,15 @@ pub fn frequency(tx: &ReadTx<'_>, expression: &str, cap: i64) -> Result<i64> {
 pub fn matching(tx: &ReadTx<'_>, expression: &str) -> Result<Bitset> {
     ids(
         tx,
-        "SELECT rowid FROM documents_fts WHERE documents_fts MATCH ?1",
+        "SELECT lore_ids(rowid) FROM documents_fts WHERE documents_fts MATCH ?1",
         &[Value::from(expression.to_owned())],
     )
 }
 
+/// What a query collects with `lore_ids`.
 fn ids(tx: &ReadTx<'_>, sql: &str, values: &[Value]) -> Result<Bitset> {
     let mut statement = tx.sql().prepare_cached(sql)?;
-    let mut rows = statement.query(params_from_iter(values))?;
-    let mut set = Bitset::default();
-    while let Some(row) = rows.next()? {
-        set.insert(row.get(0)?);
-    }
-    Ok(set)
+    Ok(Bitset::from_bytes(statement.query_row(params_from_iter(values), |row| row.get(0))?))
 }
 
 /// Documents that a filter lets through; none when it lets everything through.
@@ -130,7 +126,7 @@ pub fn compile(tx: &ReadTx<'_>, filter: &Filter) -> Result<Option<Bitset>> {
     if !filter.include_restricted {
         let denied = ids(
             tx,
-            "SELECT id FROM documents INDEXED BY idx_documents_restricted WHERE is_confidential = 1 OR is_internal = 1",
+            "SELECT lore_ids(id) FROM documents INDEXED BY idx_documents_restricted WHERE is_confidential = 1 OR is_internal = 1",
             &[],
         )?;
         if !denied.is_empty() {
@@ -158,10 +154,7 @@ pub fn everything(tx: &ReadTx<'_>) -> Result<Bitset> {
 /// The queries of a filter; each gives ids of documents from an index alone.
 fn predicates(filter: &Filter) -> Vec<(String, Vec<Value>)> {
     let mut out = Vec::new();
-    let wide = filter.projects.is_some()
-        || !filter.states.is_empty()
-        || filter.draft.is_some()
-        || filter.confidential.is_some();
+    let wide = filter.projects.is_some() || filter.draft.is_some() || filter.confidential.is_some();
     let mut columns = Columns::default();
     if let Some(projects) = &filter.projects {
         columns.any_of("project_id", projects.iter().copied().map(Value::from));
@@ -192,7 +185,7 @@ fn predicates(filter: &Filter) -> Vec<(String, Vec<Value>)> {
     out.extend(if wide { columns.together() } else { columns.apart() });
     if let Some(milestone) = &filter.milestone {
         out.push((
-            "SELECT id FROM documents INDEXED BY idx_documents_milestone WHERE milestone_title = ?"
+            "SELECT lore_ids(id) FROM documents INDEXED BY idx_documents_milestone WHERE milestone_title = ?"
                 .to_owned(),
             vec![Value::from(milestone.clone())],
         ));
@@ -200,26 +193,26 @@ fn predicates(filter: &Filter) -> Vec<(String, Vec<Value>)> {
     for labels in &filter.labels {
         let marks = vec!["?"; labels.len()].join(", ");
         out.push((
-            format!("SELECT document_id FROM document_labels WHERE label_name IN ({marks})"),
+            format!("SELECT lore_ids(document_id) FROM document_labels WHERE label_name IN ({marks})"),
             labels.iter().cloned().map(Value::from).collect(),
         ));
     }
     if !filter.assignees.is_empty() {
         let marks = vec!["?"; filter.assignees.len()].join(", ");
         out.push((
-            format!("SELECT document_id FROM document_assignees WHERE username IN ({marks})"),
+            format!("SELECT lore_ids(document_id) FROM document_assignees WHERE username IN ({marks})"),
             filter.assignees.iter().cloned().map(Value::from).collect(),
         ));
     }
     for path in &filter.paths {
         out.push(match path {
             PathFilter::Exact(path) => (
-                "SELECT document_id FROM document_paths WHERE path = ?".to_owned(),
+                "SELECT lore_ids(document_id) FROM document_paths WHERE path = ?".to_owned(),
                 vec![Value::from(path.clone())],
             ),
             // All that begins with "dir/" lies between "dir/" and "dir0": '0' follows '/'.
             PathFilter::Below(directory) => (
-                "SELECT document_id FROM document_paths WHERE path >= ? AND path < ?".to_owned(),
+                "SELECT lore_ids(document_id) FROM document_paths WHERE path >= ? AND path < ?".to_owned(),
                 vec![
                     Value::from(directory.clone()),
                     Value::from(format!("{}0", directory.strip_suffix('/').unwrap_or(directory))),
@@ -249,7 +242,7 @@ impl Columns {
     fn together(self) -> Vec<(String, Vec<Value>)> {
         let (conditions, values): (Vec<_>, Vec<_>) = self.0.into_iter().unzip();
         let sql = format!(
-            "SELECT id FROM documents INDEXED BY idx_documents_filter WHERE {}",
+            "SELECT lore_ids(id) FROM documents INDEXED BY idx_documents_filter WHERE {}",
             conditions.join(" AND ")
         );
         vec![(sql, values.concat())]
@@ -257,7 +250,7 @@ impl Columns {
 
     /// One range of a narrow index each.
     fn apart(self) -> Vec<(String, Vec<Value>)> {
-        let query = |condition: String| format!("SELECT id FROM documents WHERE {condition}");
+        let query = |condition: String| format!("SELECT lore_ids(id) FROM documents WHERE {condition}");
         self.0.into_iter().map(|(condition, values)| (query(condition), values)).collect()
     }
 }

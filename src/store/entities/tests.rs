@@ -1,4 +1,5 @@
 use super::*;
+use crate::content::ItemType;
 use crate::content::{Author, Discussion, Issue, MergeRequest, Note, SourceType};
 use crate::store::queues::mark_dirty;
 use crate::store::{OpenOptions, Store, queues};

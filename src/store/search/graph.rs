@@ -22,6 +22,8 @@ const MENTIONS: i64 = 256;
 pub struct Link {
     /// Document of the other item.
     pub document_id: i64,
+    /// The other item.
+    pub key: ItemKey,
     /// How they are related.
     pub kind: RefKind,
     /// Whether the other one refers to this one.
@@ -102,7 +104,7 @@ fn item_type(item: ItemKey) -> ItemType {
 
 fn outgoing(sql: &Connection, item: ItemKey, sight: Sight<'_>) -> Result<Vec<Link>> {
     let mut statement = sql.prepare_cached(
-        "SELECT DISTINCT t.id, r.kind, t.title, p.path, t.item_type, t.item_iid
+        "SELECT t.id, r.kind, t.title, p.path, t.item_type, t.item_iid, t.item_id
            FROM documents AS d
           CROSS JOIN document_refs AS r ON r.document_id = d.id
           CROSS JOIN projects AS p ON p.path = r.target_path
@@ -154,7 +156,7 @@ fn incoming(sql: &Connection, item: ItemKey, sight: Sight<'_>) -> Result<Vec<Lin
     }
     let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
     let mut statement = sql.prepare_cached(
-        "SELECT DISTINCT t.id, j.key, t.title, p.path, t.item_type, t.item_iid
+        "SELECT t.id, j.key, t.title, p.path, t.item_type, t.item_iid, t.item_id
            FROM json_each(?1) AS j CROSS JOIN documents AS d ON d.id = j.value
           CROSS JOIN documents AS t ON t.source_type = d.item_type AND t.source_id = d.item_id
           CROSS JOIN projects AS p ON p.id = t.project_id
@@ -173,22 +175,25 @@ fn incoming(sql: &Connection, item: ItemKey, sight: Sight<'_>) -> Result<Vec<Lin
 
 fn link(row: &rusqlite::Row<'_>, kind: &str, incoming: bool) -> Result<Link> {
     let item_type: String = row.get(4)?;
+    let item_type = ItemType::parse(&item_type).ok_or_else(|| unknown_type(&item_type))?;
     let known = RefKind::ALL.into_iter().find(|known| known.as_str() == kind);
     Ok(Link {
         document_id: row.get(0)?,
+        key: ItemKey {
+            merge_request: item_type == ItemType::MergeRequest,
+            item_id: row.get(6)?,
+            is_discussion: false,
+        },
         kind: known
             .ok_or_else(|| Error::internal(format!("a reference of the unknown kind {kind:?} is stored")))?,
         incoming,
         title: row.get(2)?,
-        item: ItemRef {
-            project_path: row.get(3)?,
-            item_type: ItemType::parse(&item_type).ok_or_else(|| unknown_type(&item_type))?,
-            iid: row.get(5)?,
-        },
+        item: ItemRef { project_path: row.get(3)?, item_type, iid: row.get(5)? },
     })
 }
 
-/// How many other items refer to the items of documents, counted up to `most`.
+/// How many other items refer to the items of documents, counted up to `most`; 0 where they
+/// are fewer.
 ///
 /// # Errors
 /// Those of SQLite.
@@ -198,15 +203,20 @@ pub fn incoming_counts(
     visible: &Bitset,
     most: usize,
 ) -> Result<Vec<(i64, usize)>> {
+    // References are counted first, in an index alone: fewer of them are no more items.
     let mut statement = tx.sql().prepare_cached(
         "SELECT d.id,
+                CASE WHEN (SELECT count(*) FROM (
+                   SELECT 1 FROM document_refs AS r
+                    WHERE r.target_path = p.path AND r.target_type = d.item_type AND r.target_iid = d.item_iid
+                    LIMIT ?3)) < ?3 THEN 0 ELSE
                 (SELECT count(*) FROM (
                    SELECT DISTINCT s.item_type, s.item_id FROM document_refs AS r
                     CROSS JOIN documents AS s ON s.id = r.document_id
                     WHERE r.target_path = p.path AND r.target_type = d.item_type AND r.target_iid = d.item_iid
                       AND lore_allow(r.document_id, ?2)
                       AND NOT (s.item_type = d.item_type AND s.item_id = d.item_id)
-                    LIMIT ?3))
+                    LIMIT ?3)) END
            FROM json_each(?1) AS j CROSS JOIN documents AS d ON d.id = j.value
            JOIN projects AS p ON p.id = d.project_id ORDER BY j.key",
     )?;
@@ -224,9 +234,11 @@ pub fn incoming_counts(
 pub fn moved(tx: &ReadTx<'_>, ids: &[i64], sight: Sight<'_>) -> Result<Vec<(i64, i64)>> {
     let mut statement = tx.sql().prepare_cached(
         "SELECT DISTINCT d.id, t.id
-           FROM json_each(?1) AS j CROSS JOIN documents AS d ON d.id = j.value
-          CROSS JOIN documents AS own ON own.source_type = d.item_type AND own.source_id = d.item_id
-          CROSS JOIN document_refs AS r ON r.document_id = own.id AND r.kind = 'moved' AND r.target_type = 'issue'
+           FROM json_each(?1) AS j CROSS JOIN documents AS d INDEXED BY idx_documents_key ON d.id = j.value
+          CROSS JOIN documents AS own INDEXED BY sqlite_autoindex_documents_1
+             ON own.source_type = d.item_type AND own.source_id = d.item_id
+          CROSS JOIN document_refs AS r INDEXED BY idx_document_refs_moved
+             ON r.document_id = own.id AND r.kind = 'moved' AND r.target_type = 'issue'
           CROSS JOIN projects AS p ON p.path = r.target_path
           CROSS JOIN issues AS i ON i.project_id = p.id AND i.iid = r.target_iid
           CROSS JOIN documents AS t ON t.source_type = 'issue' AND t.source_id = i.id

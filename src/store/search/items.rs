@@ -25,7 +25,7 @@ pub struct ItemKey {
 pub fn items(tx: &ReadTx<'_>, ids: &[i64]) -> Result<Vec<(i64, ItemKey)>> {
     let mut statement = tx.sql().prepare_cached(
         "SELECT d.id, d.item_type = 'merge_request', d.item_id, d.source_type = 'discussion'
-           FROM json_each(?1) AS j CROSS JOIN documents AS d ON d.id = j.value ORDER BY j.key",
+           FROM json_each(?1) AS j CROSS JOIN documents AS d INDEXED BY idx_documents_key ON d.id = j.value ORDER BY j.key",
     )?;
     let rows = statement.query_map([json_list(ids)], |row| {
         Ok((
