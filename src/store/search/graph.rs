@@ -4,6 +4,9 @@
 //! reference: every query here is given the documents whose references count, and those that
 //! may be answered.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{ItemKey, json_list, unknown_type};
@@ -79,12 +82,11 @@ pub struct Sight<'a> {
 /// Those of SQLite.
 pub fn links(tx: &ReadTx<'_>, item: ItemKey, sight: Sight<'_>, limit: usize) -> Result<Vec<Link>> {
     let mut found = outgoing(tx.sql(), item, sight)?;
-    found.extend(incoming(tx.sql(), item, sight)?);
-    found.sort_by_key(|link| (weight(link.kind), std::cmp::Reverse(link.document_id), link.incoming));
-    let mut seen = std::collections::BTreeSet::new();
-    found.retain(|link| seen.insert(link.document_id));
-    found.truncate(limit);
-    Ok(found)
+    found.extend(incoming(tx.sql(), item, sight, limit)?);
+    found.sort_by_key(|(by, link)| (weight(link.kind), Reverse(*by), link.incoming));
+    let mut seen = BTreeSet::new();
+    found.retain(|(_, link)| seen.insert(link.document_id));
+    Ok(found.into_iter().take(limit).map(|(_, link)| link).collect())
 }
 
 /// The more it says, the smaller.
@@ -102,7 +104,10 @@ fn item_type(item: ItemKey) -> ItemType {
     if item.merge_request { ItemType::MergeRequest } else { ItemType::Issue }
 }
 
-fn outgoing(sql: &Connection, item: ItemKey, sight: Sight<'_>) -> Result<Vec<Link>> {
+/// A link, and the document that stands for its age: the later of the two.
+type Dated = (i64, Link);
+
+fn outgoing(sql: &Connection, item: ItemKey, sight: Sight<'_>) -> Result<Vec<Dated>> {
     let mut statement = sql.prepare_cached(
         "SELECT t.id, r.kind, t.title, p.path, t.item_type, t.item_iid, t.item_id
            FROM documents AS d
@@ -119,14 +124,16 @@ fn outgoing(sql: &Connection, item: ItemKey, sight: Sight<'_>) -> Result<Vec<Lin
     let mut rows = statement.query(params![item_type(item).as_str(), item.item_id, visible, allowed])?;
     let mut out = Vec::new();
     while let Some(row) = rows.next()? {
-        out.push(link(row, &row.get::<_, String>(1)?, false)?);
+        let link = link(row, ref_kind(&row.get::<_, String>(1)?)?, false)?;
+        out.push((link.document_id, link));
     }
     Ok(out)
 }
 
 /// In steps, each of them one range of an index: joined, SQLite reads whole tables for filters
-/// that save nothing.
-fn incoming(sql: &Connection, item: ItemKey, sight: Sight<'_>) -> Result<Vec<Link>> {
+/// that save nothing. The most telling references first, until they come from `limit` items:
+/// what many refer to is not worth looking at all of them.
+fn incoming(sql: &Connection, item: ItemKey, sight: Sight<'_>, limit: usize) -> Result<Vec<Dated>> {
     let kind = item_type(item).as_str();
     let place: Option<(String, i64)> = sql
         .prepare_cached(
@@ -136,7 +143,7 @@ fn incoming(sql: &Connection, item: ItemKey, sight: Sight<'_>) -> Result<Vec<Lin
         .query_row(params![kind, item.item_id], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((path, iid)) = place else { return Ok(Vec::new()) };
-    let mut found: Vec<(i64, String)> = Vec::new();
+    let mut found: Vec<(i64, RefKind)> = Vec::new();
     for query in [
         "SELECT document_id, kind FROM document_refs
           WHERE target_path = ?1 AND target_type = ?2 AND target_iid = ?3 AND kind <> 'mentions'
@@ -147,36 +154,50 @@ fn incoming(sql: &Connection, item: ItemKey, sight: Sight<'_>) -> Result<Vec<Lin
     ] {
         let mut statement = sql.prepare_cached(query)?;
         let values = params![path, kind, iid, sight.visible.as_bytes(), MENTIONS];
-        for row in statement.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))? {
-            found.push(row?);
+        let mut rows = statement.query(values)?;
+        while let Some(row) = rows.next()? {
+            found.push((row.get(0)?, ref_kind(&row.get::<_, String>(1)?)?));
         }
     }
-    if found.is_empty() {
-        return Ok(Vec::new());
-    }
-    let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
+    found.sort_by_key(|(id, kind)| (weight(*kind), Reverse(*id)));
     let mut statement = sql.prepare_cached(
         "SELECT t.id, j.key, t.title, p.path, t.item_type, t.item_iid, t.item_id
-           FROM json_each(?1) AS j CROSS JOIN documents AS d ON d.id = j.value
+           FROM json_each(?1) AS j CROSS JOIN documents AS d INDEXED BY idx_documents_key ON d.id = j.value
           CROSS JOIN documents AS t ON t.source_type = d.item_type AND t.source_id = d.item_id
           CROSS JOIN projects AS p ON p.id = t.project_id
           WHERE lore_allow(t.id, ?2) AND NOT (t.item_type = ?3 AND t.item_id = ?4)",
     )?;
-    let mut rows = statement.query(params![json_list(&ids), sight.allowed.as_bytes(), kind, item.item_id])?;
-    let mut out = Vec::new();
-    while let Some(row) = rows.next()? {
-        let at = usize::try_from(row.get::<_, i64>(1)?).unwrap_or(usize::MAX);
-        if let Some((_, kind)) = found.get(at) {
-            out.push(link(row, kind, true)?);
+    let mut out: Vec<Dated> = Vec::new();
+    let mut items = BTreeSet::new();
+    for part in found.chunks(limit.max(1).saturating_mul(2)) {
+        let ids: Vec<i64> = part.iter().map(|(id, _)| *id).collect();
+        let values = params![json_list(&ids), sight.allowed.as_bytes(), kind, item.item_id];
+        let mut rows = statement.query(values)?;
+        while let Some(row) = rows.next()? {
+            let at = usize::try_from(row.get::<_, i64>(1)?).unwrap_or(usize::MAX);
+            if let Some((by, kind)) = part.get(at) {
+                let link = link(row, *kind, true)?;
+                items.insert(link.document_id);
+                out.push((*by, link));
+            }
+        }
+        if items.len() >= limit {
+            break;
         }
     }
     Ok(out)
 }
 
-fn link(row: &rusqlite::Row<'_>, kind: &str, incoming: bool) -> Result<Link> {
+fn ref_kind(kind: &str) -> Result<RefKind> {
+    RefKind::ALL
+        .into_iter()
+        .find(|known| known.as_str() == kind)
+        .ok_or_else(|| Error::internal(format!("a reference of the unknown kind {kind:?} is stored")))
+}
+
+fn link(row: &rusqlite::Row<'_>, kind: RefKind, incoming: bool) -> Result<Link> {
     let item_type: String = row.get(4)?;
     let item_type = ItemType::parse(&item_type).ok_or_else(|| unknown_type(&item_type))?;
-    let known = RefKind::ALL.into_iter().find(|known| known.as_str() == kind);
     Ok(Link {
         document_id: row.get(0)?,
         key: ItemKey {
@@ -184,8 +205,7 @@ fn link(row: &rusqlite::Row<'_>, kind: &str, incoming: bool) -> Result<Link> {
             item_id: row.get(6)?,
             is_discussion: false,
         },
-        kind: known
-            .ok_or_else(|| Error::internal(format!("a reference of the unknown kind {kind:?} is stored")))?,
+        kind,
         incoming,
         title: row.get(2)?,
         item: ItemRef { project_path: row.get(3)?, item_type, iid: row.get(5)? },
