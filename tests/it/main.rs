@@ -13,6 +13,7 @@ mod answers;
 mod backup;
 /// `lore config`: places, precedence, secrets.
 mod config;
+mod contention;
 /// The binary killed, stopped, contended.
 mod crash;
 /// What is in `deploy/`, and the tools that read it.
