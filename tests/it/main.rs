@@ -13,6 +13,7 @@ mod answers;
 mod backup;
 /// `lore config`: places, precedence, secrets.
 mod config;
+/// Locks that are held, databases that another process has to itself.
 mod contention;
 /// The binary killed, stopped, contended.
 mod crash;
@@ -62,6 +63,8 @@ mod image;
 mod jobs;
 /// Kept answers, links and history, and how they are pruned.
 mod kept;
+/// Bounds, and what is at them.
+mod limits;
 /// Literals over real projects, when they are on this machine.
 mod literals;
 /// `lore mcp`: the tools of agents.

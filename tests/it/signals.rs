@@ -10,6 +10,9 @@ use crate::support::fake_embedder::{FakeEmbedder, Faults};
 use crate::support::fake_gitlab::FakeGitlab;
 use crate::support::fake_gitlab::model::Kind;
 
+/// The last look at which a step is held.
+const MOST_LOOKS: u32 = 32;
+
 /// From the signal to the end, with every kind of step.
 const TO_EXIT: Duration = Duration::from_secs(10);
 
@@ -90,30 +93,37 @@ fn ignores_hangup() -> bool {
     u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 1
 }
 
-/// Every kind of step, and a look at the stop signal late in its work on the [`Ground`]: a step is held
-/// there, and at its first one, until the signal has come.
-const HELD_AT: &[(&str, u32)] = &[
-    ("ingest", 2),
-    ("fetch-discussions", 2),
-    ("fetch-links", 2),
-    ("rebuild", 2),
-    ("regenerate-docs", 2),
-    ("embed", 2),
-    ("optimize-fts", 1),
-    ("integrity-check", 2),
-    ("repair", 2),
+/// Every kind of step, and how often it looks at the stop signal at the least while it works on
+/// the [`Ground`]. A step is held at the first, second, fourth … of its looks until the signal
+/// has come.
+const LOOKS: &[(&str, u32)] = &[
+    ("ingest", 8),
+    ("fetch-discussions", 16),
+    ("fetch-links", 16),
+    ("rebuild", 4),
+    ("regenerate-docs", 8),
+    ("embed", 8),
+    ("optimize-fts", 2),
+    ("integrity-check", 16),
+    ("repair", 16),
     ("backup", 2),
-    ("reconcile", 2),
+    ("reconcile", 8),
     ("prune", 2),
     ("metrics", 1),
 ];
 
-/// Ends a held run by a signal, continues it, and compares what came of it.
-fn end_and_resume(bench: &mut Bench, what: &str, n: u32, signal: Signal, expected: i32) {
+/// Ends a run that is held at its `n`-th look by a signal, and completes it. Returns false when
+/// it does not look so often.
+fn end_and_resume(bench: &mut Bench, what: &str, n: u32, signal: Signal, expected: i32) -> bool {
     bench.var("LORE_FAULT", &format!("check:{n}"));
-    let running = bench.spawn(["run", "one.toml", "--quiet"]);
+    let mut running = bench.spawn(["run", "one.toml", "--quiet"]);
     bench.var("LORE_FAULT", "");
-    until(what, || is_stopped(running.id()));
+    until(what, || is_stopped(running.id()) || !running.is_running());
+    if !running.is_running() {
+        let ended = running.wait(TO_EXIT);
+        assert_eq!(ended.code, expected, "{what}: {}", ended.stderr);
+        return false;
+    }
     let path = bench.database();
     assert_eq!(number(&path, "SELECT count(*) FROM step_attempts WHERE state = 'running'"), 1, "{what}");
     running.signal(signal);
@@ -131,34 +141,40 @@ fn end_and_resume(bench: &mut Bench, what: &str, n: u32, signal: Signal, expecte
     }
     let resumed = bench.lore(["run", "one.toml", "--quiet", "--resume"]);
     assert_eq!(resumed.code, expected, "{what}: {}", resumed.stderr);
+    true
 }
 
 #[test]
 fn a_signal_ends_every_kind_of_step_within_ten_seconds_and_resume_completes_it() {
     let mut known: Vec<&str> = lore::steps::ALL.iter().map(|step| step.kind).collect();
-    let mut listed: Vec<&str> = HELD_AT.iter().map(|(kind, _)| *kind).collect();
+    let mut listed: Vec<&str> = LOOKS.iter().map(|(kind, _)| *kind).collect();
     known.sort_unstable();
     listed.sort_unstable();
     assert_eq!(listed, known, "every kind has its row");
     let ground = Ground::new();
-    for (kind, late) in HELD_AT {
+    for (kind, least) in LOOKS {
         let step = lore::steps::find(kind).unwrap();
         let bench = ground.with(step.kind, step.example);
         let expected = bench.lore(["run", "one.toml", "--quiet"]).code;
         assert!([0, 22].contains(&expected), "{kind}: {expected}");
         let undisturbed = dump(&bench.database());
-        for (signal, name, n) in
-            [(Signal::TERM, "SIGTERM", 1), (Signal::HUP, "SIGHUP", 1), (Signal::TERM, "SIGTERM", *late)]
-        {
-            if signal == Signal::HUP && ignores_hangup() {
-                eprintln!("skipped: SIGHUP is ignored here");
-                continue;
-            }
+        let ended = |signal: Signal, name: &str, n: u32| {
             let mut bench = ground.with(step.kind, step.example);
             let what = format!("{kind} {name} at look {n}");
-            end_and_resume(&mut bench, &what, n, signal, expected);
+            let is_held = end_and_resume(&mut bench, &what, n, signal, expected);
             assert!(dump(&bench.database()) == undisturbed, "{what}: resumed to another content");
+            is_held
+        };
+        if ignores_hangup() {
+            eprintln!("skipped: SIGHUP is ignored here");
+        } else {
+            assert!(ended(Signal::HUP, "SIGHUP", 1), "{kind} does not look");
         }
+        let mut n = 1;
+        while n <= MOST_LOOKS && ended(Signal::TERM, "SIGTERM", n) {
+            n *= 2;
+        }
+        assert!(n > *least, "{kind}: under way at look {} only", n / 2);
     }
 }
 
