@@ -46,5 +46,5 @@ fuzz TARGET SECONDS="60":
     RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir tests/fuzz {{ TARGET }} tests/fuzz/seeds/{{ TARGET }} -- -max_total_time={{ SECONDS }} -timeout=10
 
 # Kills and stops syncs at random until that many were, or the time is up; then everything must be there.
-soak RUNS="500" SECONDS="1200" SEED="1":
-    LORE_SOAK_RUNS={{ RUNS }} LORE_SOAK_SECONDS={{ SECONDS }} LORE_SOAK_SEED={{ SEED }} cargo test --locked --test it soak -- --nocapture
+soak RUNS="500" SECONDS="1200" SEED="1" LANES="2":
+    LORE_SOAK_RUNS={{ RUNS }} LORE_SOAK_SECONDS={{ SECONDS }} LORE_SOAK_SEED={{ SEED }} LORE_SOAK_LANES={{ LANES }} cargo test --locked --test it soak -- --nocapture

@@ -4,28 +4,35 @@
 /// Name of the variable that plans a fault: `POINT`, `POINT:N` (the N-th time it is passed,
 /// from 1), `POINT:N:stop`.
 ///
-/// The process dies as by SIGKILL, or is stopped as by SIGSTOP.
+/// The process dies as by SIGKILL, or is stopped as by SIGSTOP. At a point that holds
+/// ([`held_until`]) it is stopped, and the work there goes on only when it is told to end.
 pub const VARIABLE: &str = "LORE_FAULT";
 
 /// Every point that exists; tests walk this list.
-pub const POINTS: &[&str] =
-    &["before-commit", "after-commit", "after-lock", "before-release", "backup-copied", "restore-staged"];
+pub const POINTS: &[&str] = &[
+    "before-commit",
+    "after-commit",
+    "after-lock",
+    "before-release",
+    "backup-copied",
+    "restore-staged",
+    "check",
+];
 
-/// Passes a point.
 #[cfg(debug_assertions)]
-pub fn point(name: &'static str) {
-    #[cfg(test)]
-    planned::pass(name);
+struct Plan {
+    point: String,
+    left: std::sync::atomic::AtomicI64,
+    signal: rustix::process::Signal,
+}
+
+/// The plan, when the point is passed for the planned time.
+#[cfg(debug_assertions)]
+fn planned_at(name: &'static str) -> Option<&'static Plan> {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicI64, Ordering};
 
-    use rustix::process::{Signal, getpid, kill_process};
-
-    struct Plan {
-        point: String,
-        left: AtomicI64,
-        signal: Signal,
-    }
+    use rustix::process::Signal;
 
     static PLAN: OnceLock<Option<Plan>> = OnceLock::new();
     let plan = PLAN.get_or_init(|| {
@@ -38,12 +45,55 @@ pub fn point(name: &'static str) {
         Some(Plan { point, left, signal })
     });
     debug_assert!(POINTS.contains(&name), "fault point {name} is not listed");
-    let Some(plan) = plan else { return };
-    if plan.point == name && plan.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+    plan.as_ref().filter(|plan| plan.point == name && plan.left.fetch_sub(1, Ordering::SeqCst) == 1)
+}
+
+/// Passes a point.
+#[cfg(debug_assertions)]
+pub fn point(name: &'static str) {
+    use rustix::process::{Signal, getpid, kill_process};
+    #[cfg(test)]
+    planned::pass(name);
+    if let Some(plan) = planned_at(name) {
         // No destructor, no handler, as when the kernel does it.
         let sent = kill_process(getpid(), plan.signal);
         assert!(sent.is_ok() && plan.signal == Signal::STOP, "still alive at fault point {name}: {sent:?}");
     }
+}
+
+/// Passes a point at which work can be held until it is told to end: the process is stopped as
+/// by SIGSTOP, and when it goes on, this point waits for `is_over`. So a signal that is sent
+/// meanwhile is sure to find the work under way.
+#[cfg(debug_assertions)]
+pub fn held_until(name: &'static str, is_over: impl Fn() -> bool) {
+    use rustix::process::{Signal, getpid, kill_process};
+    if planned_at(name).is_some() {
+        let sent = kill_process(getpid(), Signal::STOP);
+        assert!(sent.is_ok(), "cannot stop at fault point {name}: {sent:?}");
+        while !is_over() {
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
+/// Passes a point at which work can be held.
+#[cfg(not(debug_assertions))]
+pub fn held_until(_name: &'static str, _is_over: impl Fn() -> bool) {}
+
+/// Name of the variable that says how many bytes are free on every file system.
+pub const FREE_VARIABLE: &str = "LORE_FAULT_FREE";
+
+/// How many bytes are said to be free.
+#[cfg(debug_assertions)]
+pub fn free_bytes() -> Option<u64> {
+    #[expect(clippy::disallowed_methods, reason = "a test hook, not configuration")]
+    std::env::var(FREE_VARIABLE).ok()?.parse().ok()
+}
+
+/// How many bytes are said to be free.
+#[cfg(not(debug_assertions))]
+pub fn free_bytes() -> Option<u64> {
+    None
 }
 
 /// Name of the variable that plans the death of the process in a step of a kind when it works

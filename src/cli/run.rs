@@ -14,7 +14,7 @@ use super::args::LogFormat;
 use super::observe::{self, Observed};
 use crate::clock;
 use crate::config::LockConfig;
-use crate::engine::cancel::Cancel;
+use crate::engine::cancel::{Cancel, StopReason};
 use crate::engine::ctx::RunOptions;
 use crate::engine::lease::{self, Heartbeat, IfLocked, Outcome, Taken};
 use crate::engine::progress::ProgressMode;
@@ -144,6 +144,7 @@ pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnsw
     let cancel = Cancel::new();
     signals::install(&cancel)?;
     let store = app.open()?;
+    store.set_stop(&cancel);
     if let Some(answer) = fresh(&store, job, flags)? {
         return Ok((answer, None));
     }
@@ -174,10 +175,24 @@ pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnsw
     fault::point("after-lock");
     let plan = RunPlan { job, selected, done_before };
     let observed = Observed::begin(app, &store, &job.name, taken.run_id);
-    let ended =
-        work(app, &store, &plan, &taken, options, &cancel).map(|report| end(job, flags, &taken, report));
+    let ended = work(app, &store, &plan, &taken, options, &cancel)
+        .map(|report| end(job, flags, &taken, report))
+        .map_err(|error| stopped_unwritten(&cancel, error));
     observed.end(app, &store, ended.as_ref().map_or_else(Some, |(_, error)| error.as_ref()));
     ended
+}
+
+/// A run that was told to end and could not write that down, because another process holds the
+/// write lock, ended by the signal all the same. The next start finds its process gone.
+fn stopped_unwritten(cancel: &Cancel, error: Error) -> Error {
+    match cancel.reason() {
+        Some(reason @ (StopReason::Interrupted | StopReason::Terminated))
+            if error.kind() == ErrorKind::DatabaseBusy =>
+        {
+            error.with_kind(reason.error().kind())
+        }
+        Some(_) | None => error,
+    }
 }
 
 /// What goes on beside the steps of a run.

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::fault;
 
 /// Why work is to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +122,26 @@ impl Cancel {
     /// # Errors
     /// That of [`StopReason::error`].
     pub fn check(&self) -> Result<()> {
+        if self.parent.is_some() {
+            // Only in steps: each look at the signal is a place where a test can hold one.
+            fault::held_until("check", || self.reason().is_some());
+        }
         self.reason().map_or(Ok(()), |reason| Err(reason.error()))
+    }
+
+    /// How long ago a stop was asked for, when one was.
+    pub fn stopped_for(&self) -> Option<Duration> {
+        self.reason()?;
+        let asked = [Some(&self.own), self.parent.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(|state| state.since_boot_ms.load(Ordering::SeqCst))
+            .filter(|at| *at > 0)
+            .min();
+        // Between the reason and its time there is a moment.
+        let now = i64::try_from(clock::since_boot().as_millis()).unwrap_or(i64::MAX);
+        let ago = asked.map_or(0, |at| now.saturating_sub(at));
+        Some(Duration::from_millis(u64::try_from(ago).unwrap_or(0)))
     }
 
     /// Whether running SQL is to be interrupted: at once when the lock is lost or the database
@@ -131,14 +151,7 @@ impl Cancel {
         if matches!(reason, StopReason::LockLost | StopReason::DatabaseReplaced) {
             return true;
         }
-        let asked = [Some(&self.own), self.parent.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(|state| state.since_boot_ms.load(Ordering::SeqCst))
-            .filter(|at| *at > 0)
-            .min();
-        let now = i64::try_from(clock::since_boot().as_millis()).unwrap_or(i64::MAX);
-        asked.is_some_and(|at| now.saturating_sub(at) > i64::try_from(grace.as_millis()).unwrap_or(i64::MAX))
+        self.stopped_for().is_some_and(|since| since > grace)
     }
 
     /// Waits until a stop is asked for.

@@ -13,7 +13,7 @@ use super::cancel::{Cancel, StopReason};
 use super::process;
 use crate::clock::{self, Millis};
 use crate::config::LockConfig;
-use crate::error::{Error, ErrorKind, Result, io_error};
+use crate::error::{ErrorKind, Result, io_error};
 use crate::store::lock::{self, Acquired, Claim, HeartbeatConnection, LockState};
 use crate::store::runs::NewRun;
 use crate::store::{Fence, Store};
@@ -101,34 +101,45 @@ pub fn take(
     let mut dead = None;
     loop {
         cancel.check()?;
-        // What is left of the wait bounds the database's own wait: the two must not add up.
-        let patience = match if_locked {
-            IfLocked::Wait(limit) => Some(limit.saturating_sub(clock::since_boot().saturating_sub(started))),
-            IfLocked::Fail | IfLocked::Skip => None,
-        };
-        let claim = Claim { owner: &owner, process: &own, lease_ms, dead, patience, run };
-        let held = match lock::acquire(store, &claim) {
-            Ok(Acquired::Taken { fence, run_id, abandoned }) => {
-                return Ok(Outcome::Taken(Taken { fence, run_id, abandoned }));
-            }
-            Ok(Acquired::Held(held)) => held,
-            // A holder that hangs inside a transaction: waiting for it is what was asked for.
-            Err(error)
-                if error.kind() == ErrorKind::DatabaseBusy
-                    && matches!(if_locked, IfLocked::Wait(limit)
-                        if clock::since_boot().saturating_sub(started) < limit) =>
-            {
-                tracing::info!("waiting for the write lock: {error}");
-                pause(cancel, poll);
-                continue;
-            }
-            Err(error) => {
-                let error = write_locked_by_holder(store, error);
-                if matches!(if_locked, IfLocked::Skip) && error.kind() == ErrorKind::Locked {
-                    return Ok(Outcome::Skipped(Box::new(store.read(lock::state)?)));
+        // Read first: a lock that is held is seen without the write lock, which its holder may be
+        // stopped with, and whoever only waits is in no writer's way.
+        let seen = store.read(lock::state)?;
+        let is_free = seen.owner.is_none() || dead == Some((seen.token, seen.beat));
+        let held = if is_free {
+            // What is left of the wait bounds the database's own wait: the two must not add up.
+            let patience = match if_locked {
+                IfLocked::Wait(limit) => {
+                    Some(limit.saturating_sub(clock::since_boot().saturating_sub(started)))
                 }
-                return Err(error);
+                IfLocked::Fail | IfLocked::Skip => None,
+            };
+            let claim = Claim { owner: &owner, process: &own, lease_ms, dead, patience, cancel, run };
+            match lock::acquire(store, &claim) {
+                Ok(Acquired::Taken { fence, run_id, abandoned }) => {
+                    return Ok(Outcome::Taken(Taken { fence, run_id, abandoned }));
+                }
+                Ok(Acquired::Held(held)) => held,
+                Err(error) => {
+                    let is_busy = matches!(error.kind(), ErrorKind::DatabaseBusy | ErrorKind::Locked);
+                    match if_locked {
+                        // A holder that hangs inside a transaction: waiting for it is what was
+                        // asked for.
+                        IfLocked::Wait(limit)
+                            if is_busy && clock::since_boot().saturating_sub(started) < limit =>
+                        {
+                            tracing::info!("waiting for the write lock: {error}");
+                            pause(cancel, poll);
+                            continue;
+                        }
+                        IfLocked::Skip if error.kind() == ErrorKind::Locked => {
+                            return Ok(Outcome::Skipped(Box::new(seen)));
+                        }
+                        IfLocked::Wait(_) | IfLocked::Fail | IfLocked::Skip => return Err(error),
+                    }
+                }
             }
+        } else {
+            Box::new(seen)
         };
         let pair = (held.token, held.beat);
         let silent = watch.note(pair, clock::since_boot());
@@ -175,18 +186,6 @@ fn pause(cancel: &Cancel, time: Duration) {
     let until = clock::since_boot() + time;
     while cancel.reason().is_none() && clock::since_boot() < until {
         std::thread::park_timeout(Duration::from_millis(20).min(time));
-    }
-}
-
-/// A holder that is stopped inside a write transaction blocks every taker: that is a held
-/// lock, not a broken database.
-fn write_locked_by_holder(store: &Store, error: Error) -> Error {
-    if error.kind() != ErrorKind::DatabaseBusy {
-        return error;
-    }
-    match store.read(lock::state) {
-        Ok(held) if held.owner.is_some() => error.with_kind(ErrorKind::Locked),
-        Ok(_) | Err(_) => error,
     }
 }
 

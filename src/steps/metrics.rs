@@ -44,6 +44,7 @@ impl Step for Metrics {
         }
         let (path, options) = (ctx.store.path(), ctx.store.options());
         let text = metrics::gather(|| Store::open_read_only(path, options), &metrics::known(ctx.config))?;
+        ctx.check()?;
         let mut report = StepReport::default();
         if let Some(file) = file {
             self.judge(textfile::write(file, &text), "files_written", &mut report)?;

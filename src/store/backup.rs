@@ -200,6 +200,7 @@ impl Store {
         copy_pages(from, &mut handle.connection, cancel, on_progress)?;
         // What was prepared speaks of tables that were replaced; the log holds a whole copy.
         handle.connection.flush_prepared_statement_cache();
+        handle.connection.busy_timeout(self.options.busy_timeout)?;
         handle.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         Ok(())
     }

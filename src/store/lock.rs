@@ -14,8 +14,10 @@ use rusqlite::{Connection, OptionalExtension, named_params};
 use serde::Serialize;
 
 use super::runs::{self, NewRun};
-use super::{Fence, LongWork, ReadTx, Store, WriteTx};
+use super::{Fence, LongWork, Patience, ReadTx, Store, WriteTx, blocker};
 use crate::clock::{self, Millis};
+use crate::engine::cancel::Cancel;
+use crate::engine::process;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where a process runs, as far as another one can make use of it.
@@ -87,6 +89,8 @@ pub struct Claim<'a> {
     pub dead: Option<(i64, i64)>,
     /// How long to wait for a writer at the most; not longer than the busy timeout.
     pub patience: Option<Duration>,
+    /// Ends the wait.
+    pub cancel: &'a Cancel,
     /// The run to begin.
     pub run: &'a NewRun<'a>,
 }
@@ -134,7 +138,7 @@ pub fn state(tx: &ReadTx<'_>) -> Result<LockState> {
 /// # Errors
 /// SQLite's; then nothing was taken.
 pub fn acquire(store: &Store, claim: &Claim<'_>) -> Result<Acquired> {
-    store.write_within(claim.patience, |tx| {
+    store.write_within(Patience { most: claim.patience, cancel: Some(claim.cancel) }, |tx| {
         let now = clock::now_ms();
         let held = read_lock(tx.sql())?;
         let takeover = match (&held.owner, claim.dead) {
@@ -201,9 +205,8 @@ impl HeartbeatConnection {
     /// # Errors
     /// SQLite's.
     pub fn open(store: &Store, busy: Duration) -> Result<Self> {
-        let mut options = store.options;
-        options.busy_timeout = busy;
-        let connection = super::open::open_writer(&store.path, options)?;
+        let connection = super::open::open_writer(&store.path, store.options)?;
+        connection.busy_timeout(busy)?;
         Ok(Self { connection, long_work: Arc::clone(&store.long_work) })
     }
 
@@ -288,11 +291,15 @@ pub(super) fn check_fence(connection: &Connection, fence: &Fence) -> Result<()> 
     if ours.is_some() {
         return Ok(());
     }
-    Err(Error::new(
+    Err(lost(fence))
+}
+
+fn lost(fence: &Fence) -> Error {
+    Error::new(
         ErrorKind::Fenced,
         format!("the app lock (token {}) was lost to another process; nothing was written", fence.token),
     )
-    .hint("`lore lock status` shows who holds it now; the next run continues where this one stopped"))
+    .hint("`lore lock status` shows who holds it now; the next run continues where this one stopped")
 }
 
 /// A migration must not change the schema under a working process.
@@ -329,30 +336,50 @@ pub fn held_error(held: &LockState, now: Millis) -> Error {
     .details(serde_json::json!({ "lock": held }))
 }
 
-/// Says who blocks the write lock, when the app lock tells.
-pub(super) fn explain_busy(path: &Path, error: Error) -> Error {
+/// Says who keeps the database from being written. `ours` is the lock that this process holds.
+///
+/// The row of the app lock can be read without the write lock. When it names a holder that is
+/// not known to be gone, the lock is held, whatever its holder is in the middle of: a
+/// start says so, and does not call the database busy.
+pub(super) fn explain_busy(path: &Path, ours: Option<&Fence>, error: Error) -> Error {
     if error.kind() != ErrorKind::DatabaseBusy {
         return error;
     }
-    let holder = super::open::open_reader(path, super::OpenOptions::default())
+    let blocker = blocker::find(path);
+    // Of any version: this is asked before a migration too.
+    let held = super::open::open_file(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)
         .ok()
         .and_then(|connection| read_lock(&connection).ok())
         .filter(|held| held.owner.is_some());
-    let who = holder.map_or_else(
-        || "another process, which does not hold lore's lock".to_owned(),
-        |held| {
-            format!(
-                "job {} on {} pid {}, last heartbeat {} s ago",
+    let who = blocker.as_ref().map_or_else(|| "another process".to_owned(), ToString::to_string);
+    let blocked = format!("{} is write-locked by {who}", path.display());
+    let hint = blocker.as_ref().map_or_else(
+        || {
+            "find the process that holds a transaction open (a shell with sqlite3?), or try again later"
+                .to_owned()
+        },
+        blocker::Blocker::hint,
+    );
+    match (held, ours) {
+        (Some(held), Some(ours))
+            if held.owner.as_deref() != Some(&ours.owner) || held.token != ours.token =>
+        {
+            lost(ours).context(blocked)
+        }
+        (Some(held), None) if !process::is_gone(&held.process, &process::own_identity()) => {
+            let age = held.heartbeat_at.map_or(0, |at| clock::now_ms().saturating_sub(at).max(0) / 1000);
+            let is_holder = blocker.is_some_and(|blocker| held.process.pid == Some(blocker.pid));
+            let middle = if is_holder { ", in the middle of a write" } else { "" };
+            let message = format!(
+                "the app lock is held by job {} on {} pid {}{middle}, last heartbeat {age} s ago, and {blocked}",
                 held.job.as_deref().unwrap_or("unknown"),
                 held.process.host.as_deref().unwrap_or("an unknown host"),
                 held.process.pid.unwrap_or_default(),
-                held.heartbeat_at.map_or(0, |at| clock::now_ms().saturating_sub(at).max(0) / 1000),
-            )
-        },
-    );
-    error
-        .context(format!("{} is write-locked by {who}", path.display()))
-        .hint("find the process that holds a transaction open (a shell with sqlite3?), or try again later")
+            );
+            Error::new(ErrorKind::Locked, message).hint(hint).details(serde_json::json!({ "lock": held }))
+        }
+        (Some(_) | None, Some(_) | None) => error.context(blocked).hint(hint),
+    }
 }
 
 /// Moves the holder to another machine, where it cannot be probed.

@@ -6,6 +6,7 @@
 //! changes nothing. Functions of the subject modules take a [`ReadTx`] or a [`WriteTx`].
 
 pub mod backup;
+mod blocker;
 pub mod cursors;
 pub mod documents;
 pub mod embeddings;
@@ -55,6 +56,13 @@ const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 /// comparing or building the index of a few million documents.
 const LONG_LEASE: Duration = Duration::from_secs(30 * 60);
 
+/// How long a wait for the write lock goes on at once, before the stop signal is looked at.
+const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+/// How long all waits for the write lock together may last after a stop was asked for: the run
+/// is to be closed and the lock to be freed, but not after the process was to be gone.
+const WAIT_AFTER_STOP: Duration = Duration::from_secs(5);
+
 /// Virtual-machine instructions between two looks at the stop signal.
 const PROGRESS_OPS: std::ffi::c_int = 20_000;
 
@@ -68,8 +76,18 @@ pub struct Store {
     /// that it is closed last: only a writer folds the write-ahead log back when it closes.
     writer: Option<Mutex<Handle>>,
     fence: Mutex<Option<Fence>>,
+    stop: Mutex<Option<Cancel>>,
     long_work: Arc<LongWork>,
     pending: metrics::Pending,
+}
+
+/// How long to wait for another process's write lock.
+#[derive(Debug, Clone, Copy, Default)]
+struct Patience<'a> {
+    /// At most this long, instead of as long as the store waits.
+    most: Option<Duration>,
+    /// No longer than until this stop.
+    cancel: Option<&'a Cancel>,
 }
 
 /// Work under way that holds the write lock for longer than a lease, as the heartbeat has to
@@ -163,6 +181,7 @@ impl Store {
             writer: Some(Mutex::new(Handle::new(connection)?)),
             readers: Mutex::default(),
             fence: Mutex::default(),
+            stop: Mutex::default(),
             long_work: Arc::default(),
             pending: metrics::Pending::default(),
         })
@@ -189,6 +208,7 @@ impl Store {
             writer: None,
             readers: Mutex::new(vec![Handle::new(connection)?]),
             fence: Mutex::default(),
+            stop: Mutex::default(),
             long_work: Arc::default(),
             pending: metrics::Pending::default(),
         })
@@ -207,6 +227,11 @@ impl Store {
     /// Binds all further writes to a held lock.
     pub fn set_fence(&self, fence: Option<Fence>) {
         *self.fence.lock().unwrap_or_else(PoisonError::into_inner) = fence;
+    }
+
+    /// Bounds what writes that nothing else stops wait once a stop is asked for.
+    pub fn set_stop(&self, cancel: &Cancel) {
+        *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel.clone());
     }
 
     /// The fence that writes are bound to.
@@ -261,18 +286,13 @@ impl Store {
         out
     }
 
-    /// Like [`Store::write`]; waits for another writer no longer than `patience`.
+    /// Like [`Store::write`], with a patience of its own.
     fn write_within<T>(
         &self,
-        patience: Option<Duration>,
+        patience: Patience<'_>,
         work: impl FnOnce(&WriteTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let usual = self.options.busy_timeout;
-        let mut handle = self.writer_handle()?;
-        handle.connection.busy_timeout(patience.map_or(usual, |patience| patience.min(usual)))?;
-        let out = self.transact(&mut handle.connection, work);
-        handle.connection.busy_timeout(usual)?;
-        out
+        self.transact(&mut self.writer_handle()?.connection, patience, work)
     }
 
     fn writer_handle(&self) -> Result<MutexGuard<'_, Handle>> {
@@ -289,7 +309,8 @@ impl Store {
     ) -> Result<T> {
         let mut handle = self.writer_handle()?;
         handle.obey(cancel.cloned());
-        let out = self.transact(&mut handle.connection, work);
+        let patience = Patience { most: None, cancel };
+        let out = self.transact(&mut handle.connection, patience, work);
         handle.obey(None);
         out.map_err(|error| stopped(cancel, error))
     }
@@ -297,13 +318,48 @@ impl Store {
     fn transact<T>(
         &self,
         connection: &mut Connection,
+        patience: Patience<'_>,
         work: impl FnOnce(&WriteTx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let tx = connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(|error| lock::explain_busy(&self.path, error.into()))?;
-        if let Some(fence) = self.fence() {
-            lock::check_fence(&tx, &fence)?;
+        let begun = clock::since_boot();
+        let fence = self.fence();
+        // SQLite's own wait knows no stop: many short ones do what one long one would.
+        loop {
+            let left = self.most_patience(patience).saturating_sub(clock::since_boot().saturating_sub(begun));
+            connection.busy_timeout(WAIT_SLICE.min(left))?;
+            let busy = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+                Ok(tx) => return self.work_in(tx, fence.as_ref(), work),
+                Err(error) => Error::from(error),
+            };
+            if busy.kind() != ErrorKind::DatabaseBusy {
+                return Err(busy);
+            }
+            patience.cancel.map_or(Ok(()), Cancel::check)?;
+            if left.is_zero() {
+                return Err(lock::explain_busy(&self.path, fence.as_ref(), busy));
+            }
+        }
+    }
+
+    /// How long a wait for the write lock may last in all.
+    fn most_patience(&self, patience: Patience<'_>) -> Duration {
+        let usual = self.options.busy_timeout;
+        let most = patience.most.map_or(usual, |most| most.min(usual));
+        let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        match stop.as_ref().and_then(Cancel::stopped_for) {
+            Some(since) => most.min(WAIT_AFTER_STOP.saturating_sub(since).max(WAIT_SLICE)),
+            None => most,
+        }
+    }
+
+    fn work_in<T>(
+        &self,
+        tx: rusqlite::Transaction<'_>,
+        fence: Option<&Fence>,
+        work: impl FnOnce(&WriteTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if let Some(fence) = fence {
+            lock::check_fence(&tx, fence)?;
         }
         let write = WriteTx { read: ReadTx { connection: &tx } };
         let out = work(&write)?;

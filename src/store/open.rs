@@ -7,6 +7,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result, io_error};
+use crate::fault;
 
 /// The migrations in order; the number of a file is the version it leads to.
 const MIGRATIONS: &[&str] = &[
@@ -23,6 +24,9 @@ pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// Prepared statements kept per connection: more than there are in this folder.
 const STATEMENT_CACHE: usize = 256;
+
+/// Pause before a database is tried again that another process has to itself.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// How a database is opened.
 #[derive(Debug, Clone, Copy)]
@@ -45,10 +49,23 @@ pub(super) fn open_writer(path: &Path, options: OpenOptions) -> Result<Connectio
     create_private(path)?;
     let connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(options.busy_timeout)?;
-    // Before the first pragma: the journal mode is kept in the file.
-    refuse_other(&connection, path).map_err(|error| explain_read_only(path, error))?;
-    configure(&connection, options).map_err(|error| explain_read_only(path, error))?;
-    Ok(connection)
+    let begun = clock::since_boot();
+    loop {
+        // Before the first pragma: the journal mode is kept in the file.
+        let ready = refuse_other(&connection, path).and_then(|()| configure(&connection, options));
+        let waited = clock::since_boot().saturating_sub(begun);
+        match ready {
+            Ok(()) => return Ok(connection),
+            // SQLite does not wait by itself where two might wait for each other: when several
+            // processes make the same database, or one puts its log right.
+            Err(error) if error.kind() == ErrorKind::DatabaseBusy && waited < options.busy_timeout => {
+                std::thread::park_timeout(BUSY_PAUSE);
+            }
+            Err(error) => {
+                return Err(super::lock::explain_busy(path, None, explain_read_only(path, error)));
+            }
+        }
+    }
 }
 
 /// Opens a connection for reading and checks that the schema is this binary's.
@@ -180,7 +197,9 @@ fn migrate_from(connection: &mut Connection, path: &Path, seen: i64) -> Result<(
     if seen == SCHEMA_VERSION {
         return Ok(());
     }
-    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let tx = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(|error| super::lock::explain_busy(path, None, error.into()))?;
     refuse_other(&tx, path)?;
     let version = user_version(&tx)?;
     if version == SCHEMA_VERSION {
@@ -286,6 +305,9 @@ fn refuse_network_fs(path: &Path, options: OpenOptions) -> Result<()> {
 /// # Errors
 /// Those of the file system.
 pub fn free_bytes(path: &Path) -> Result<u64> {
+    if let Some(said) = fault::free_bytes() {
+        return Ok(said);
+    }
     let stat = rustix::fs::statvfs(existing(path))
         .map_err(|error| io_error(format!("look at the file system of {}", path.display()), error.into()))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))

@@ -53,6 +53,32 @@ pub fn charge(tx: &WriteTx<'_>, step: &str) -> Result<BTreeMap<String, i64>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+/// Entries that were left alone because the process died of them, as `verdict` says in their
+/// last error, and that were released since. Named as their steps name them.
+///
+/// # Errors
+/// SQLite's.
+pub fn released(tx: &ReadTx<'_>, step: &str, verdict: &str) -> Result<Vec<String>> {
+    let sql = match step {
+        "regenerate-docs" => {
+            "SELECT source_type || ' ' || source_id FROM dirty_sources
+              WHERE last_error IS NOT NULL AND quarantined_at IS NULL AND instr(last_error, ?1) > 0"
+        }
+        "fetch-discussions" => {
+            "SELECT project_id || ' ' || noteable_type || ' ' || noteable_iid FROM pending_discussion_fetches
+              WHERE last_error IS NOT NULL AND quarantined_at IS NULL AND instr(last_error, ?1) > 0"
+        }
+        "embed" => {
+            "SELECT DISTINCT 'document ' || document_id FROM chunks
+              WHERE last_error IS NOT NULL AND quarantined_at IS NULL AND instr(last_error, ?1) > 0"
+        }
+        _ => return Ok(Vec::new()),
+    };
+    let mut statement = tx.sql().prepare_cached(sql)?;
+    let rows = statement.query_map([verdict], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
 /// Notes that work on an entry begins.
 ///
 /// # Errors

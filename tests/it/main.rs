@@ -13,6 +13,8 @@ mod answers;
 mod backup;
 /// `lore config`: places, precedence, secrets.
 mod config;
+/// Locks that are held, databases that another process has to itself.
+mod contention;
 /// The binary killed, stopped, contended.
 mod crash;
 /// What is in `deploy/`, and the tools that read it.
@@ -61,6 +63,8 @@ mod image;
 mod jobs;
 /// Kept answers, links and history, and how they are pruned.
 mod kept;
+/// Bounds, and what is at them.
+mod limits;
 /// Literals over real projects, when they are on this machine.
 mod literals;
 /// `lore mcp`: the tools of agents.

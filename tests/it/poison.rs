@@ -16,7 +16,11 @@ struct Done {
 }
 
 fn dies(bench: &Bench, plan: &str) -> bool {
-    let mut command = bench.command(["run", "sync", "--quiet"]);
+    dies_with(bench, plan, &["run", "sync", "--quiet"])
+}
+
+fn dies_with(bench: &Bench, plan: &str, args: &[&str]) -> bool {
+    let mut command = bench.command(args);
     let output = command.env("LORE_FAULT_ITEM", plan).output().unwrap();
     let is_killed = output.status.signal() == Some(9);
     assert!(is_killed || output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -64,6 +68,10 @@ fn an_entry_that_kills_the_process_is_found_and_quarantined() {
         bench.lore(["status", "--check"]).ok();
         assert_eq!(number(&bench.database(), "SELECT count(*) FROM suspects"), 0, "{plan}");
         assert!(!dies(&bench, plan), "{plan}: it is left alone");
+        // Released too early, it costs one more process, and not four.
+        assert!(dies_with(&bench, plan, &["run", "sync", "--quiet", "--retry-failed"]), "{plan}: released");
+        assert!(!dies(&bench, plan), "{plan}: known at once");
+        assert!(bench.lore(["status"]).ok().contains("quarantined"), "{plan}");
         // The cause is gone.
         bench.lore(["run", "sync", "--quiet", "--retry-failed"]).ok();
         assert!(number(&bench.database(), done.sql) > done.others, "{plan}: released");

@@ -48,6 +48,47 @@ fn every_case_names_tests_that_exist_or_a_reason() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// The guards of the second table.
+const GUARDS: &[&str] = &[
+    "token check",
+    "hash compare at commit",
+    "cursor in the same transaction",
+    "backoff",
+    "fuse",
+    "dims check",
+    "scope filter",
+    "NaN check",
+    "truncation boundary",
+    "generation",
+];
+
+#[test]
+fn every_guard_names_the_tests_that_fail_without_it() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reliability.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, guards) = text.split_once("\n## Guards").expect("a chapter about the guards");
+    let tests = crate::gitlab_docs::tests();
+    let mut seen = BTreeSet::new();
+    for line in guards.lines() {
+        let Some(row) = line.strip_prefix("| ").and_then(|row| row.strip_suffix(" |")) else { continue };
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let [guard, place, held_by] = cells[..] else { panic!("three cells: {line}") };
+        if guard == "guard" {
+            continue;
+        }
+        assert!(GUARDS.contains(&guard), "{guard}: is in no list");
+        assert!(seen.insert(guard), "{guard}: twice");
+        let file = place.split('`').nth(1).expect("a file");
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(file).exists(), "{guard}: there is no {file}");
+        let named: Vec<&str> = held_by.split('`').skip(1).step_by(2).collect();
+        assert!(!named.is_empty(), "{guard}: no test");
+        for name in named {
+            assert!(tests.contains(name), "{guard}: there is no test {name}");
+        }
+    }
+    assert_eq!(seen.len(), GUARDS.len(), "{seen:?}");
+}
+
 /// What opens a way to write, or takes a connection that may.
 const WAYS: &[&str] = &[
     "open_writer(",

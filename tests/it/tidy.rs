@@ -17,7 +17,20 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("content", &["clock", "error"]),
     ("config", &["bounded", "clock", "diagnostic", "duration", "error", "secret"]),
     ("job", &["backoff", "clock", "diagnostic", "duration", "engine::step", "error", "content"]),
-    ("store", &["backoff", "clock", "config", "content", "engine::cancel", "error", "fault", "traffic"]),
+    (
+        "store",
+        &[
+            "backoff",
+            "clock",
+            "config",
+            "content",
+            "engine::cancel",
+            "engine::process",
+            "error",
+            "fault",
+            "traffic",
+        ],
+    ),
     (
         "gitlab",
         &[

@@ -1,6 +1,7 @@
 //! Reconcile against a server of our own.
 
 use super::*;
+use crate::engine::cancel::Cancel;
 use crate::engine::ctx::RunOptions;
 use crate::error::ErrorKind;
 use crate::fake_gitlab::faults::{self, Fault, Trouble};
@@ -15,8 +16,15 @@ use crate::store::runs::NewRun;
 fn reconcile(world: &World, step: &Reconcile) -> Result<StepReport> {
     let process = ProcessIdentity::default();
     let run = NewRun { job: "reconcile", job_hash: "", options: "{}", resumed_from: None };
-    let claim =
-        Claim { run: &run, owner: "test", process: &process, lease_ms: 60_000, dead: None, patience: None };
+    let claim = Claim {
+        run: &run,
+        owner: "test",
+        process: &process,
+        lease_ms: 60_000,
+        dead: None,
+        patience: None,
+        cancel: &Cancel::new(),
+    };
     let Acquired::Taken { fence, .. } = lock::acquire(&world.store, &claim).unwrap() else {
         panic!("locked")
     };

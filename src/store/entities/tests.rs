@@ -1,6 +1,5 @@
 use super::*;
-use crate::content::ItemType;
-use crate::content::{Author, Discussion, Issue, MergeRequest, Note, SourceType};
+use crate::content::{Author, Discussion, Issue, ItemType, MergeRequest, Note, SourceType};
 use crate::store::queues::mark_dirty;
 use crate::store::{OpenOptions, Store, queues};
 
@@ -166,6 +165,25 @@ fn a_mark_that_arrives_meanwhile_is_not_lost() {
             queues::fail_dirty(tx, &read[0], "late", 3)?;
             let again = queues::ready_dirty(tx, 3, 10)?;
             assert_eq!((again[0].generation, again[0].attempt_count), (2, 0));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_fetch_that_is_queued_again_meanwhile_is_not_lost() {
+    let (_dir, store) = temporary();
+    store
+        .write(|tx| {
+            let project_id = upsert_project(tx, "s", &project("g/p", Some(1)), 1)?;
+            queues::queue_discussions(tx, project_id, ItemType::Issue, 7, 1)?;
+            let read = queues::ready_fetches(tx, "s", 1, 10)?;
+            queues::queue_discussions(tx, project_id, ItemType::Issue, 7, 2)?;
+            assert!(!queues::complete_fetch(tx, &read[0])?);
+            queues::fail_fetch(tx, &read[0], "late", 3)?;
+            let again = queues::ready_fetches(tx, "s", 3, 10)?;
+            assert_eq!((again[0].generation, again[0].attempt_count), (2, 0));
+            assert!(queues::complete_fetch(tx, &again[0])?);
             Ok(())
         })
         .unwrap();

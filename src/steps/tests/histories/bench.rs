@@ -92,6 +92,7 @@ fn take_lock(store: &Store) -> Fence {
         lease_ms: 60_000,
         dead: None,
         patience: None,
+        cancel: &Cancel::new(),
     };
     let Acquired::Taken { fence, .. } = lock::acquire(store, &claim).unwrap() else { panic!("locked") };
     fence
