@@ -354,7 +354,7 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
         Highlight::None
     });
     let data = json::data(&request, &answer, highlight, args.explain, &args.fields)?;
-    let meta = json::meta(&request, &answer);
+    let meta = json::meta(&request, &answer)?;
     if !app.globals.json && !app.globals.quiet {
         for warning in &answer.warnings {
             // Warnings are no part of the answer: when they cannot be written it still can.
@@ -366,8 +366,7 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
             let highlight = args.highlight.unwrap_or(Highlight::None);
             let mut lines = Vec::new();
             for hit in &answer.hits {
-                let result =
-                    serde_json::Value::Object(json::chosen(hit, highlight, args.explain, &args.fields));
+                let result = json::chosen(hit, highlight, args.explain, &args.fields)?;
                 lines.extend_from_slice(result.to_string().as_bytes());
                 lines.push(b'\n');
             }
