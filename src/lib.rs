@@ -23,6 +23,7 @@ pub mod job;
 pub mod mcp;
 pub mod search;
 pub mod secret;
+pub mod service;
 pub mod steps;
 pub mod store;
 pub mod telemetry;

@@ -263,7 +263,6 @@ fn start_logging(world: &World, globals: &Globals, command: &Command, verbose: u
 /// Reports arguments that cannot be parsed, or prints the help that was asked for.
 fn refuse(world: &mut World, json: bool, error: &clap::Error) -> u8 {
     use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
-    const HINT: &str = "see --help";
     let text = error.render().to_string();
     if !error.use_stderr() {
         let shown = world.out.write_all(text.as_bytes()).and_then(|()| world.out.flush());
@@ -281,15 +280,23 @@ fn refuse(world: &mut World, json: bool, error: &clap::Error) -> u8 {
     } else {
         ErrorKind::Usage
     };
+    // `lore query two words`: the second is one word too many.
+    let is_stray = error.kind() == ClapKind::UnknownArgument
+        && matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if !word.starts_with('-'));
+    let hint = if is_stray { "put a text of several words in quotes" } else { "see --help" };
     if json {
         let message = text.trim_start_matches("error: ").trim().to_owned();
         let document = serde_json::json!({
             "ok": false,
-            "error": { "code": kind.code(), "message": message, "suggestion": HINT, "suggestions": [HINT], "details": null },
+            "error": { "code": kind.code(), "message": message, "suggestion": hint, "suggestions": [hint], "details": null },
             "meta": { "elapsed_ms": 0, "schema": super::app::JSON_SCHEMA, "version": env!("CARGO_PKG_VERSION") },
         });
         drop(writeln!(world.out, "{document}").and_then(|()| world.out.flush()));
     } else {
+        let mut text = text;
+        if is_stray {
+            text.push_str(&format!("hint: {hint}\n"));
+        }
         drop(world.err.write_all(text.as_bytes()).and_then(|()| world.err.flush()));
     }
     kind.exit_code()

@@ -16,6 +16,7 @@ use crate::mcp::arguments::{GetThread, Mode as ModeArgument, Search, Similar, St
 use crate::mcp::{Tools, bounds, serve};
 use crate::search::filter::{self, Known, Scope};
 use crate::search::meaning::Service;
+use crate::search::memory::ProcessMemory;
 use crate::search::wanted::{OPERATORS, Wanted};
 use crate::search::{self, Assist, Group, Mode, Options, Request, Settings};
 use crate::store::search as sql;
@@ -72,6 +73,7 @@ pub fn run(args: &McpArgs, app: &mut App) -> Result<()> {
         database: app.database_path()?,
         options: app.open_options()?,
         scope: args.scope.resolve(app)?,
+        memory: ProcessMemory::default(),
     };
     let cancel = Cancel::new();
     signals::install(&cancel)?;
@@ -97,6 +99,8 @@ struct Library {
     database: PathBuf,
     options: OpenOptions,
     scope: Scope,
+    /// Nothing is written: which service failed is known as long as this process lives.
+    memory: ProcessMemory,
 }
 
 impl Library {
@@ -126,14 +130,13 @@ impl Library {
         })
     }
 
-    /// Answers as `lore query` does, but remembers nothing.
+    /// Answers as `lore query` does, but writes nothing.
     fn answer(&self, request: &Request, limit: Option<u32>) -> Result<Value> {
         let store = self.open()?;
         let vars = |name: &str| self.vars.get(name).cloned();
-        let memory = || Err(Error::internal("tools only read"));
-        let service = Service { config: &self.config.embedding, vars: &vars, memory: &memory };
-        let assist =
-            Assist { rerank: &self.config.rerank, query: &self.config.query, vars: &vars, memory: &memory };
+        let memory = &self.memory;
+        let service = Service { config: &self.config.embedding, vars: &vars, memory };
+        let assist = Assist { rerank: &self.config.rerank, query: &self.config.query, vars: &vars, memory };
         let mut answer = search::answer_through(&store, Some(&service), Some(&assist), request)?;
         if limit.is_some_and(|limit| limit > MAX_LIMIT) {
             answer.warnings.push(format!("limit is lowered to {MAX_LIMIT}; use offset for more"));

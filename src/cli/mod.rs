@@ -3,6 +3,7 @@
 //! Results go to standard output, everything else to standard error. With `--json` standard
 //! output holds exactly one JSON document, also when the command fails.
 
+mod answers;
 mod app;
 mod args;
 mod backup;

@@ -182,7 +182,7 @@ pub(super) fn query(app: &App, store: &Store, answer: &Answer) {
 
 /// Who is asked by a stage of a query.
 fn asked_by(stage: &str) -> Option<Service> {
-    [(Service::Rerank, "rerank"), (Service::Extract, "extract")]
+    [(Service::Embedding, "vector"), (Service::Rerank, "rerank"), (Service::Extract, "extract")]
         .into_iter()
         .find_map(|(service, name)| (name == stage).then_some(service))
 }

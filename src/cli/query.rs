@@ -23,14 +23,15 @@ use crate::store::Store;
 #[derive(Debug, clap::Args)]
 pub struct QueryArgs {
     /// What to look for: words, "a phrase", +must, -mustnot, begin*, #12, !34, and filters
-    /// like label:bug is:open author:ann project:group/app type:mr path:src/ after:7d in:title
+    /// like label:bug is:open author:ann project:group/app type:mr path:src/ path:*.rs after:7d
+    /// in:title; -label:bug leaves out
     #[arg(allow_hyphen_values = true, value_name = "TEXT")]
     text: Option<String>,
     /// Instead of TEXT: what is like this item, similar threads and likely duplicates
     #[arg(long, value_name = "REF", conflicts_with = "text")]
     like: Option<String>,
     /// How to look
-    #[arg(long, value_enum, default_value_t = ModeArg::Hybrid)]
+    #[arg(long, value_enum, ignore_case = true, default_value_t = ModeArg::Hybrid)]
     mode: ModeArg,
     /// Only this type: issue, mr or discussion; repeat for any of several
     #[arg(long = "type", value_name = "TYPE")]
@@ -68,7 +69,8 @@ pub struct QueryArgs {
     /// Results at most, 1 to 100
     #[arg(long, value_name = "N", default_value = "20", value_parser = positive, allow_negative_numbers = true)]
     limit: u64,
-    /// Results to pass over
+    /// Results to pass over; far down, beyond `candidates` of [query], the order is that of the
+    /// words alone
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     offset: u32,
     /// Steps from the best results to what they refer to or what refers to them, 0 to 3
@@ -161,8 +163,10 @@ enum ModeArg {
     /// By words and by meaning
     Hybrid,
     /// By words
+    #[value(alias = "fts")]
     Lexical,
     /// By meaning
+    #[value(alias = "vector")]
     Semantic,
 }
 
@@ -210,7 +214,10 @@ fn positive(text: &str) -> std::result::Result<u64, String> {
     match text.parse::<u64>() {
         Ok(0) => Err("it must be at least 1".to_owned()),
         Ok(number) => Ok(number),
-        Err(error) => Err(error.to_string()),
+        Err(error) if *error.kind() == std::num::IntErrorKind::PosOverflow => {
+            Err("it is too large".to_owned())
+        }
+        Err(_) => Err("it must be a whole number, at least 1".to_owned()),
     }
 }
 
@@ -347,7 +354,7 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
         Highlight::None
     });
     let data = json::data(&request, &answer, highlight, args.explain, &args.fields)?;
-    let meta = json::meta(&request, &answer);
+    let meta = json::meta(&request, &answer)?;
     if !app.globals.json && !app.globals.quiet {
         for warning in &answer.warnings {
             // Warnings are no part of the answer: when they cannot be written it still can.
@@ -359,8 +366,7 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
             let highlight = args.highlight.unwrap_or(Highlight::None);
             let mut lines = Vec::new();
             for hit in &answer.hits {
-                let result =
-                    serde_json::Value::Object(json::chosen(hit, highlight, args.explain, &args.fields));
+                let result = json::chosen(hit, highlight, args.explain, &args.fields)?;
                 lines.extend_from_slice(result.to_string().as_bytes());
                 lines.push(b'\n');
             }

@@ -22,6 +22,7 @@ pub(super) fn files(kinds: &[StepDef]) -> Vec<(&'static str, String)> {
         ("config.md", config_page()),
         ("config.schema.json", json(&config::schema())),
         ("metrics.md", crate::telemetry::metrics::markdown()),
+        ("answers.schema.json", json(&super::answers::schema())),
     ]
 }
 

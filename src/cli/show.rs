@@ -2,6 +2,7 @@
 
 use std::io;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::query::ScopeArgs;
@@ -29,9 +30,11 @@ pub struct ShowArgs {
 }
 
 /// An item with its discussions.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct Thread {
+    /// `group/project#12`, `group/project!34`
     pub(super) reference: String,
+    #[schemars(extend("enum" = ["issue", "merge_request"]))]
     source_type: &'static str,
     project_path: String,
     iid: i64,
@@ -53,7 +56,8 @@ pub(super) struct Thread {
     notes: Vec<Note>,
 }
 
-#[derive(Serialize)]
+/// A note of a discussion.
+#[derive(Serialize, JsonSchema)]
 struct Note {
     /// Number of its thread, from 1.
     thread: usize,

@@ -35,6 +35,9 @@ pub struct Filter {
     pub confidential: Option<bool>,
     /// Whether confidential items and internal notes may be seen at all.
     pub include_restricted: bool,
+    /// What is left out: documents on which all conditions of one of these hold. They restrict
+    /// only: what they say of confidential items does not count.
+    pub not: Vec<Self>,
 }
 
 /// A condition on the paths that a document touches.
@@ -44,13 +47,31 @@ pub enum PathFilter {
     Exact(String),
     /// Everything below this directory; ends with `/`.
     Below(String),
+    /// Everything that reads like this: `*` stands for any characters, `?` for one.
+    Like(String),
 }
 
 impl PathFilter {
-    /// Reads a path as people write it: with a trailing `/` it names a directory.
+    /// Reads a path as people write it: with a trailing `/` it names a directory, with `*` or
+    /// `?` whatever reads so.
     pub fn parse(text: &str) -> Self {
         let text = text.trim().trim_start_matches("./");
-        if text.ends_with('/') { Self::Below(text.to_owned()) } else { Self::Exact(text.to_owned()) }
+        if text.contains(['*', '?']) {
+            // A directory is meant with all that is below it.
+            let below = if text.ends_with('/') { "*" } else { "" };
+            Self::Like(format!("{text}{below}"))
+        } else if text.ends_with('/') {
+            Self::Below(text.to_owned())
+        } else {
+            Self::Exact(text.to_owned())
+        }
+    }
+
+    /// As it could be typed.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Exact(text) | Self::Below(text) | Self::Like(text) => text,
+        }
     }
 }
 
@@ -188,5 +209,8 @@ mod tests {
     fn a_trailing_slash_names_a_directory() {
         assert_eq!(PathFilter::parse("src/"), PathFilter::Below("src/".to_owned()));
         assert_eq!(PathFilter::parse("./src/a_b%.rs"), PathFilter::Exact("src/a_b%.rs".to_owned()));
+        assert_eq!(PathFilter::parse("pages/[id].tsx"), PathFilter::Exact("pages/[id].tsx".to_owned()));
+        assert_eq!(PathFilter::parse("src/**/*.rs"), PathFilter::Like("src/**/*.rs".to_owned()));
+        assert_eq!(PathFilter::parse("*/tests/"), PathFilter::Like("*/tests/*".to_owned()));
     }
 }

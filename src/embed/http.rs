@@ -2,37 +2,21 @@
 
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
-use reqwest::{Method, StatusCode};
+use reqwest::StatusCode;
 use serde::de::DeserializeOwned;
-use tracing::Instrument as _;
-use url::Url;
 
 use super::provider::CallError;
-use crate::clock;
 use crate::config::EmbeddingConfig;
-use crate::error::{Error, ErrorKind, Result, io_error};
-use crate::secret::{Secret, redact_url};
+use crate::error::{Error, ErrorKind, Result};
+use crate::secret::Secret;
+use crate::service::{Broken, Client};
 use crate::traffic::Stats;
 
-/// Longest part of an answer that is shown, in characters.
-const SHOWN_CHARS: usize = 300;
-
 /// A server and how it is spoken to.
+#[derive(Debug)]
 pub struct Server {
-    client: reqwest::Client,
-    base: Url,
-    token: Option<Secret>,
+    client: Client,
     timeout: Duration,
-    stats: Stats,
-    /// The step that the requests are made for: tasks of the runtime do not know it.
-    span: tracing::Span,
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("base", &self.shown()).finish_non_exhaustive()
-    }
 }
 
 /// A failed request, before a provider says what it means.
@@ -57,55 +41,24 @@ impl Server {
     /// # Errors
     /// [`ErrorKind::Config`] for an address or certificate file that cannot be used.
     pub fn new(base: &str, token: Option<Secret>, config: &EmbeddingConfig) -> Result<Self> {
-        let base = Url::parse(base.trim())
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            .ok_or_else(|| {
-                Error::config("embedding.url: not an http or https address")
-                    .hint("for example http://localhost:11434")
-            })?;
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(10))
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("lore/", env!("CARGO_PKG_VERSION")));
-        if let Some(path) = &config.ca_file {
-            let pem = std::fs::read(path).map_err(|error| {
-                io_error(format!("read {}", path.display()), error).with_kind(ErrorKind::Config)
-            })?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| {
-                Error::config(format!("embedding.ca_file: {} holds no certificates", path.display()))
-                    .because(error.without_url())
-            })?;
-            for certificate in certificates {
-                builder = builder.add_root_certificate(certificate);
-            }
-        }
-        let client = builder
-            .build()
-            .map_err(|error| Error::internal("cannot make an HTTP client").because(error.without_url()))?;
-        Ok(Self {
-            client,
-            base,
-            token,
-            timeout: config.timeout,
-            stats: Stats::default(),
-            span: tracing::Span::current(),
-        })
+        let at = ("embedding.url", "http://localhost:11434");
+        let client = Client::new(at, base, token, config.ca_file.as_deref())?;
+        Ok(Self { client, timeout: config.timeout })
     }
 
     /// The address without secrets.
     pub fn shown(&self) -> String {
-        redact_url(&self.base)
+        self.client.shown()
     }
 
     /// Path of the address, without the slash at its end.
     pub fn path(&self) -> &str {
-        self.base.path().trim_end_matches('/')
+        self.client.path()
     }
 
     /// Counts of the requests so far.
     pub fn stats(&self) -> &Stats {
-        &self.stats
+        self.client.stats()
     }
 
     /// Gets an answer as JSON.
@@ -113,7 +66,8 @@ impl Server {
     /// # Errors
     /// See [`Failed`].
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> std::result::Result<T, Failed> {
-        self.send(Method::GET, path, None, None).await
+        // A look at the service must not take as long as a model may take to load.
+        self.send(path, None, Duration::from_secs(10)).await
     }
 
     /// Posts JSON and gets an answer as JSON. `timeout` replaces the configured one.
@@ -126,71 +80,30 @@ impl Server {
         body: Vec<u8>,
         timeout: Option<Duration>,
     ) -> std::result::Result<T, Failed> {
-        self.send(Method::POST, path, Some(body), timeout).await
+        self.send(path, Some(body), timeout.unwrap_or(self.timeout)).await
     }
 
     async fn send<T: DeserializeOwned>(
         &self,
-        method: Method,
         path: &str,
         body: Option<Vec<u8>>,
-        timeout: Option<Duration>,
+        timeout: Duration,
     ) -> std::result::Result<T, Failed> {
-        // The path is set on the whole address: a query in it (a key) stays where it is.
-        let mut url = self.base.clone();
-        url.set_path(path);
-        // A look at the service must not take as long as a model may take to load.
-        let timeout = timeout.unwrap_or(if body.is_some() { self.timeout } else { Duration::from_secs(10) });
-        let span = tracing::debug_span!(
-            parent: &self.span,
-            "http",
-            otel.name = format!("{method} {path}"),
-            otel.kind = "client",
-            http.request.method = %method,
-            http.response.status_code = tracing::field::Empty,
-            error.message = tracing::field::Empty,
-            server.address = url.host_str(),
-            url.path = path,
-            url.template = path,
-        );
-        let mut request = self.client.request(method, url.clone()).timeout(timeout);
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token.expose());
+        let reply = self.client.send(path, body, timeout).await;
+        let reply = reply.map_err(|broken| Failed::Transport(self.transport(broken, timeout)))?;
+        if !reply.status.is_success() {
+            let text = self.client.clean(&reply.message());
+            return Err(Failed::Status { status: reply.status, text, wait_ms: reply.wait_ms });
         }
-        if let Some(body) = body {
-            request = request.header(CONTENT_TYPE, "application/json").body(body);
-        }
-        let transport = |error: reqwest::Error| {
-            self.stats.note(None);
-            let error = self.transport(error, timeout);
-            span.record("error.message", error.message());
-            Failed::Transport(error)
-        };
-        self.stats.request();
-        let response = request.send().instrument(span.clone()).await.map_err(transport)?;
-        let status = response.status();
-        span.record("http.response.status_code", status.as_u16());
-        let wait_ms = retry_after(response.headers(), clock::now_ms());
-        let form = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .map_or_else(String::new, |form| format!(", {}", String::from_utf8_lossy(form.as_bytes())));
-        let bytes = response.bytes().instrument(span.clone()).await.map_err(transport)?;
-        self.stats.note(Some(status.as_u16()));
-        if !status.is_success() {
-            return Err(Failed::Status { status, text: self.clean(&message(&bytes)), wait_ms });
-        }
-        serde_json::from_slice(&bytes).map_err(|error| {
-            let page = is_web_page(&bytes);
+        serde_json::from_slice(&reply.bytes).map_err(|error| {
+            let page = reply.is_page();
             let what = if page { "a web page".to_owned() } else { format!("something unexpected ({error})") };
-            let begins: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
             let error = Error::new(
                 ErrorKind::EmbeddingFailed,
                 format!(
-                    "{} answers with {what} instead of vectors (status {}{form}: {:?})",
-                    redact_url(&url),
-                    status.as_u16(),
-                    self.clean(&begins)
+                    "{} answers with {what} instead of vectors ({})",
+                    self.client.shown_at(path),
+                    reply.told(&self.client)
                 ),
             )
             .hint("check `url` and `provider` in [embedding]; a proxy in between may answer for the service");
@@ -202,39 +115,27 @@ impl Server {
         })
     }
 
-    fn transport(&self, error: reqwest::Error, timeout: Duration) -> CallError {
+    fn transport(&self, broken: Broken, timeout: Duration) -> CallError {
         let shown = self.shown();
-        if error.is_timeout() && !error.is_connect() {
+        match broken {
             // Asking again would make the server load its model again.
-            return CallError::Fatal(
+            Broken::Late => CallError::Fatal(
                 Error::new(
                     ErrorKind::EmbeddingUnavailable,
                     format!("{shown} did not answer within {} s", timeout.as_secs()),
                 )
                 .hint("raise `timeout` in [embedding] when the model takes longer to load"),
-            );
+            ),
+            Broken::Lost(error) => CallError::Unreachable(
+                Error::new(
+                    ErrorKind::EmbeddingUnavailable,
+                    format!("cannot reach the embedding service at {shown}"),
+                )
+                .because(error)
+                .hint("start it (for Ollama: `ollama serve`), or correct `url` in [embedding]"),
+            ),
+            Broken::Endless => CallError::Refused(format!("{shown} gives {broken}")),
         }
-        CallError::Unreachable(
-            Error::new(
-                ErrorKind::EmbeddingUnavailable,
-                format!("cannot reach the embedding service at {shown}"),
-            )
-            .because(error.without_url())
-            .hint("start it (for Ollama: `ollama serve`), or correct `url` in [embedding]"),
-        )
-    }
-
-    /// Removes secrets and control characters from what a server wrote, and cuts it.
-    fn clean(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        let in_url =
-            [Some(self.base.username()), self.base.password()].into_iter().flatten().map(str::to_owned);
-        let in_query = self.base.query_pairs().map(|(_, value)| value.into_owned());
-        let token = self.token.iter().map(|token| token.expose().to_owned());
-        for secret in in_url.chain(in_query).chain(token).filter(|secret| secret.len() >= 3) {
-            text = text.replace(&secret, "…");
-        }
-        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN_CHARS).collect()
     }
 
     /// What a failed request for vectors means, when the provider has no better reading.
@@ -282,51 +183,9 @@ pub(super) fn no_model(model: &str, said: &str) -> Error {
     .hint("or set `model` in [embedding] to one that it has")
 }
 
-/// How long an answer asks to wait, milliseconds.
-fn retry_after(headers: &HeaderMap, now_ms: i64) -> Option<u64> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse::<f64>() {
-        return (seconds.is_finite() && seconds >= 0.0).then_some((seconds.min(86_400.0) * 1000.0) as u64);
-    }
-    let at = chrono::DateTime::parse_from_rfc2822(text).ok()?.timestamp_millis();
-    Some(u64::try_from(at.saturating_sub(now_ms)).unwrap_or(0))
-}
-
-fn is_web_page(bytes: &[u8]) -> bool {
-    bytes.trim_ascii_start().first() == Some(&b'<')
-}
-
-/// The message of an error's body: the usual JSON fields, else the text.
-fn message(bytes: &[u8]) -> String {
-    if is_web_page(bytes) {
-        return "a web page".to_owned();
-    }
-    let json: Option<serde_json::Value> = serde_json::from_slice(bytes).ok();
-    let found = json.as_ref().and_then(|json| {
-        let error = json.get("error")?;
-        error.as_str().or_else(|| error.get("message")?.as_str())
-    });
-    found.map_or_else(|| String::from_utf8_lossy(bytes).into_owned(), str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn waits_are_read_as_seconds_and_as_dates() {
-        let wait = |text: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(RETRY_AFTER, text.parse().unwrap());
-            retry_after(&headers, 1_000)
-        };
-        assert_eq!(wait("2"), Some(2_000));
-        assert_eq!(wait("0.5"), Some(500));
-        assert_eq!(wait("Thu, 01 Jan 1970 00:00:31 GMT"), Some(30_000));
-        assert_eq!(wait("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
-        assert_eq!(wait("soon"), None);
-        assert_eq!(retry_after(&HeaderMap::new(), 0), None);
-    }
 
     #[test]
     fn a6_11_what_a_server_echoes_holds_no_secret() {
@@ -335,7 +194,7 @@ mod tests {
         let server = Server::new("http://user:S3CR3T-PASS@h:1/p?key=S3CR3T-KEY", token, &config).unwrap();
         let status = |code: u16| Failed::Status {
             status: StatusCode::from_u16(code).unwrap(),
-            text: server.clean("bad key S3CR3T-TOKEN, S3CR3T-PASS, S3CR3T-KEY\n"),
+            text: server.client.clean("bad key S3CR3T-TOKEN, S3CR3T-PASS, S3CR3T-KEY\n"),
             wait_ms: None,
         };
         for code in [400, 401, 404, 429, 500, 503] {
@@ -345,13 +204,5 @@ mod tests {
         assert!(!format!("{server:?}").contains("S3CR3T"));
         let CallError::Fatal(error) = server.meaning(status(401), "m") else { panic!("401 is final") };
         assert_eq!(error.kind(), ErrorKind::Auth);
-    }
-
-    #[test]
-    fn messages_are_found_in_the_usual_fields() {
-        assert_eq!(message(br#"{"error":"too long"}"#), "too long");
-        assert_eq!(message(br#"{"error":{"message":"too long"}}"#), "too long");
-        assert_eq!(message(b" <!doctype html><h1>502</h1>"), "a web page");
-        assert_eq!(message(b"plain"), "plain");
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod arguments;
 pub mod bounds;
+mod lines;
 mod server;
 
 use serde_json::Value;

@@ -1,6 +1,7 @@
 //! The protocol: who we are, which tools there are, and calls of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
@@ -14,10 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::Tools;
 use super::arguments::{Name, read};
 use super::bounds::clip;
+use super::lines::Guarded;
 use crate::error::{Error, Result};
 
 /// Characters of an error that is told.
 const MAX_ERROR: usize = 2_000;
+
+/// How long the last answers may take to be written.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What a model is told about the server as a whole.
 const INSTRUCTIONS: &str = "lore is the memory of a software team: its GitLab issues, merge requests and \
@@ -108,8 +113,9 @@ pub async fn serve(
 ) -> Result<()> {
     let token = CancellationToken::new();
     let server = Server { tools: Arc::new(tools) };
+    let Guarded { streams, reading, writing } = Guarded::new(input, output);
     let serving = async {
-        match serve_server_with_ct(server, (input, output), token.clone()).await {
+        match serve_server_with_ct(server, streams, token.clone()).await {
             Ok(running) => match running.waiting().await {
                 Ok(_) => Ok(()),
                 Err(error) => Err(Error::internal("serve tools").because(error)),
@@ -122,12 +128,18 @@ pub async fn serve(
             .hint("`lore mcp` is started by a program that speaks the Model Context Protocol, not by hand")),
         }
     };
-    tokio::pin!(serving);
-    tokio::select! {
-        done = &mut serving => done,
-        () = stop => {
-            token.cancel();
-            serving.await
+    let served = {
+        tokio::pin!(serving);
+        tokio::select! {
+            done = &mut serving => done,
+            () = stop => {
+                token.cancel();
+                serving.await
+            }
         }
-    }
+    };
+    reading.abort();
+    // What was said is written, unless nobody reads it.
+    drop(tokio::time::timeout(LAST_WORDS, writing).await);
+    served
 }

@@ -1,8 +1,9 @@
 //! Asking a service on behalf of a query: in little time, and not at all for a while when it
-//! failed twice in a row. What is learned is kept in the database, as far as it can be written.
+//! failed twice in a row. What is learned is kept for the next query.
 
 use std::time::Duration;
 
+use super::memory::Memory;
 use super::stage::Status;
 use crate::assist::Failed;
 use crate::clock::Millis;
@@ -10,7 +11,7 @@ use crate::config::{QueryConfig, RerankConfig};
 use crate::embed::breaker;
 use crate::error::{Error, ErrorKind, Result, io_error};
 use crate::store::Store;
-use crate::store::embeddings::{self, Circuit};
+use crate::store::embeddings::Circuit;
 
 /// Services that a query may ask beside the embedder.
 pub struct Assist<'a> {
@@ -20,8 +21,8 @@ pub struct Assist<'a> {
     pub query: &'a QueryConfig,
     /// Environment variables, for tokens.
     pub vars: &'a dyn Fn(&str) -> Option<String>,
-    /// Opens the database for a short write.
-    pub memory: &'a dyn Fn() -> Result<Store>,
+    /// Keeps what is learned about the services.
+    pub memory: &'a dyn Memory,
 }
 
 impl std::fmt::Debug for Assist<'_> {
@@ -47,7 +48,7 @@ pub(super) fn guarded<T>(
     (now, timeout): (Millis, Duration),
     work: impl Future<Output = Result<T, Failed>>,
 ) -> Result<Outcome<T>> {
-    let circuit = store.read(|tx| embeddings::circuit(tx, name))?;
+    let circuit = assist.memory.circuit(store, name)?;
     if let Some(left) = breaker::closed_for(circuit.open_until, now) {
         let last = circuit.last_error.as_deref().unwrap_or("no answer");
         let error = Error::new(
@@ -63,7 +64,7 @@ pub(super) fn guarded<T>(
     match block_on(timeout, work)? {
         Ok(out) => {
             if circuit.failures > 0 {
-                remember(assist, |tx| embeddings::close_circuit(tx, name).map(drop));
+                assist.memory.keep_circuit(name, &Circuit::default(), now);
             }
             Ok(Outcome::Done(out))
         }
@@ -74,7 +75,7 @@ pub(super) fn guarded<T>(
             if is_outage {
                 let (failures, open_until) = breaker::after_failure(circuit.failures, now);
                 let circuit = Circuit { failures, open_until, last_error: Some(error.full_message()) };
-                remember(assist, |tx| embeddings::set_circuit(tx, name, &circuit, now));
+                assist.memory.keep_circuit(name, &circuit, now);
             }
             Ok(Outcome::Failed(status, error))
         }
@@ -98,12 +99,4 @@ fn block_on<T>(
             Error::new(ErrorKind::Network, format!("no answer within {:.1} s", timeout.as_secs_f64()));
         Err(Failed::Late(error))
     }))
-}
-
-/// Writes what was learned, if the database can be written at once.
-fn remember(assist: &Assist<'_>, work: impl FnOnce(&crate::store::WriteTx<'_>) -> Result<()>) {
-    let written = (assist.memory)().and_then(|store| store.write(work));
-    if let Err(error) = written {
-        tracing::debug!("what was learned about a service is not kept: {}", error.full_message());
-    }
 }

@@ -2,6 +2,7 @@
 //! become ids, and the scope cuts away what may not be seen.
 
 use super::literal::is_tail;
+use super::stem::fold;
 use super::wanted::Wanted;
 use crate::content::filter::Filter;
 use crate::content::paths::is_project_meant;
@@ -40,20 +41,19 @@ pub struct Known {
     pub users: Vec<String>,
 }
 
-/// The labels that a name means: itself; else in another case (`Bug`); else inside of any
-/// scope (`type::bug`); else itself, and nothing has it.
+/// The labels that a name means: itself; else in another case or with other accents (`Bug`,
+/// `Café`); else inside of any scope (`type::bug`); else itself, and nothing has it.
 fn label(name: &str, known: &[String]) -> Vec<String> {
     if known.iter().any(|label| label == name) {
         return vec![name.to_owned()];
     }
-    let lower = name.to_lowercase();
-    let same: Vec<String> = known.iter().filter(|label| label.to_lowercase() == lower).cloned().collect();
+    let folded = fold(name);
+    let same: Vec<String> = known.iter().filter(|label| fold(label) == folded).cloned().collect();
     if !same.is_empty() {
         return same;
     }
-    let tail = format!("::{lower}");
-    let scoped: Vec<String> =
-        known.iter().filter(|label| label.to_lowercase().ends_with(&tail)).cloned().collect();
+    let tail = format!("::{folded}");
+    let scoped: Vec<String> = known.iter().filter(|label| fold(label).ends_with(&tail)).cloned().collect();
     if scoped.is_empty() { vec![name.to_owned()] } else { scoped }
 }
 
@@ -85,11 +85,29 @@ pub fn access(scope: &Scope, known: &Known) -> Filter {
 pub fn resolve(wanted: &Wanted, scope: &Scope, known: &Known, warnings: &mut Vec<String>) -> Result<Filter> {
     let visible: Vec<&KnownProject> =
         known.projects.iter().filter(|project| scope.allows(&project.path)).collect();
-    let mut projects = scope.projects.is_some().then(|| visible.iter().map(|project| project.id).collect());
+    let filter = conditions(wanted, &visible, known, warnings)?;
+    let in_scope = || scope.projects.is_some().then(|| visible.iter().map(|project| project.id).collect());
+    let not = wanted.not.iter().map(|not| conditions(not, &visible, known, warnings));
+    Ok(Filter {
+        not: not.collect::<Result<_>>()?,
+        projects: filter.projects.clone().or_else(in_scope),
+        include_restricted: scope.include_restricted,
+        ..filter
+    })
+}
+
+/// What was asked for, with names of projects among those that may be seen. No scope is in it.
+fn conditions(
+    wanted: &Wanted,
+    visible: &[&KnownProject],
+    known: &Known,
+    warnings: &mut Vec<String>,
+) -> Result<Filter> {
+    let mut projects = None;
     if !wanted.projects.is_empty() {
         let mut ids = Vec::new();
         for name in &wanted.projects {
-            ids.extend(named(name, &visible, warnings)?);
+            ids.extend(named(name, visible, warnings)?);
         }
         ids.sort_unstable();
         ids.dedup();
@@ -109,7 +127,7 @@ pub fn resolve(wanted: &Wanted, scope: &Scope, known: &Known, warnings: &mut Vec
         updated_from: wanted.updated_from,
         draft: wanted.draft,
         confidential: wanted.confidential,
-        include_restricted: scope.include_restricted,
+        ..Filter::default()
     })
 }
 
@@ -120,7 +138,15 @@ fn named(name: &str, visible: &[&KnownProject], warnings: &mut Vec<String>) -> R
     if !exact.is_empty() {
         return Ok(exact);
     }
-    let tails: Vec<&&KnownProject> = visible.iter().filter(|project| is_tail(&project.path, name)).collect();
+    // GitLab's paths are the same in any case.
+    let lower = name.to_lowercase();
+    let nearly = |project: &&&KnownProject| matches(&lower, &project.path.to_lowercase());
+    let same: Vec<i64> = visible.iter().filter(nearly).map(|project| project.id).collect();
+    if !same.is_empty() {
+        return Ok(same);
+    }
+    let is_meant = |project: &&&KnownProject| is_tail(&project.path.to_lowercase(), &lower);
+    let tails: Vec<&&KnownProject> = visible.iter().filter(is_meant).collect();
     let mut paths: Vec<&str> = tails.iter().map(|project| project.path.as_str()).collect();
     paths.dedup();
     if paths.len() > 1 {
@@ -164,7 +190,8 @@ mod tests {
             .into_iter()
             .map(|(id, path)| KnownProject { id, path: path.to_owned() })
             .collect();
-        let labels = ["Regression", "bug", "kind::feature", "type::feature"].map(str::to_owned).to_vec();
+        let labels =
+            ["Café", "Regression", "bug", "kind::feature", "type::feature"].map(str::to_owned).to_vec();
         Known { projects, labels, ..Known::default() }
     }
 
@@ -173,9 +200,18 @@ mod tests {
         let means = |name: &str| label(name, &known().labels);
         assert_eq!(means("bug"), ["bug"]);
         assert_eq!(means("regression"), ["Regression"]);
+        assert_eq!((means("cafe\u{301}"), means("CAFE")), (vec!["Café".to_owned()], vec!["Café".to_owned()]));
         assert_eq!(means("feature"), ["kind::feature", "type::feature"]);
         assert_eq!(means("type::feature"), ["type::feature"]);
         assert_eq!(means("unknown"), ["unknown"]);
+    }
+
+    #[test]
+    fn projects_are_the_same_in_any_case() {
+        let all = Scope::default();
+        assert_eq!(ids(&["Group/APP"], &all).0, Some(vec![1]));
+        assert_eq!(ids(&["GROUP/*"], &all).0, Some(vec![1, 2]));
+        assert_eq!(ids(&["LIB"], &all).0, Some(vec![2]));
     }
 
     fn ids(names: &[&str], scope: &Scope) -> (Option<Vec<i64>>, Vec<String>) {

@@ -10,6 +10,8 @@ use super::parse::Query;
 use super::rank::{self, Ranking};
 use super::rerank::{Passages, RerankReport};
 use super::stage::Stages;
+use super::wanted::Wanted;
+use super::words::is_cjk;
 use super::{Answer, Explain, Hit, Mode, Neighbour, Related, Request, Total};
 use super::{passage, snippet};
 use crate::config::RerankConfig;
@@ -161,7 +163,13 @@ impl<'a> Funnel<'a> {
     /// Those of the database.
     pub(super) fn rank(mut self, meaning: &Meaning, reranker: Option<&RerankConfig>) -> Result<Ranked> {
         let plan = self.plan()?;
-        let pinned = self.literal()?;
+        let pinned = self.literal(&plan)?;
+        if self.query.wanted.in_title && self.query.meaning.chars().any(is_cjk) {
+            self.warnings.push(
+                "in:title finds a part of a title in a script without spaces only where it stands apart; without in:title it is found anywhere"
+                    .to_owned(),
+            );
+        }
         let mode = if meaning.found.is_some() { self.request.mode } else { Mode::Lexical };
         let mut ranking = match &meaning.found {
             Some(found) => self.fused(&plan, &pinned, found, meaning)?,
@@ -202,7 +210,9 @@ impl<'a> Funnel<'a> {
         let Rest { plan, mut ranking, mode } = rest;
         self.penalise(&mut ranking)?;
         let wanted = self.request.offset.saturating_add(self.request.limit).saturating_add(1);
+        let head = ranking.entries.len();
         self.deepen(&plan, &mut ranking, wanted)?;
+        self.say_where_the_head_ends(head, &ranking);
         let (page, total) = self.stages.time("page", |_| Ok(page(self.request, &ranking)))?;
         let ids: Vec<i64> = page.iter().map(|entry| entry.id).collect();
         let tx = self.tx;
@@ -278,14 +288,15 @@ impl<'a> Funnel<'a> {
 fn known(tx: &ReadTx<'_>, request: &Request, query: &Query) -> Result<Known> {
     let projects = sql::projects(tx)?;
     let wanted = &query.wanted;
-    let labels = if wanted.labels.is_empty() {
+    let names_none = |of: fn(&Wanted) -> bool| wanted.with_not().all(of);
+    let labels = if names_none(|wanted| wanted.labels.is_empty()) {
         Vec::new()
     } else {
         let visible = projects.iter().filter(|project| request.scope.allows(&project.path));
         sql::labels(tx, &visible.map(|project| project.id).collect::<Vec<_>>())?
     };
-    let users =
-        if wanted.authors.is_empty() && wanted.assignee.is_none() { Vec::new() } else { sql::usernames(tx)? };
+    let is_nobody = |wanted: &Wanted| wanted.authors.is_empty() && wanted.assignee.is_none();
+    let users = if names_none(is_nobody) { Vec::new() } else { sql::usernames(tx)? };
     Ok(Known { projects, labels, users })
 }
 

@@ -108,6 +108,14 @@ struct Part {
     phrases: Vec<(f64, f64)>,
 }
 
+impl Part {
+    /// An expression that `documents` match, with the factors of its phrases.
+    fn new(expression: String, documents: i64, factors: &[f64]) -> Self {
+        let documents = as_number(documents);
+        Self { expression, phrases: factors.iter().map(|factor| (documents, *factor)).collect() }
+    }
+}
+
 struct Builder {
     corpus: i64,
     plan: Plan,
@@ -130,10 +138,7 @@ impl Builder {
     }
 
     fn require(&mut self, clause: &Clause, in_title: bool, count: &mut Count<'_>) -> Result<()> {
-        let (expression, size) = match clause {
-            Clause::Phrase(text) => (quoted(text), 1),
-            Clause::Prefix(text) => prefix_expression(text),
-        };
+        let (expression, factors) = clause_expression(clause);
         let counted = if in_title { format!("{{title}} : ({expression})") } else { expression.clone() };
         let documents = count(&counted, self.corpus + 1)?;
         let text = match clause {
@@ -149,7 +154,7 @@ impl Builder {
         });
         self.weigh(documents, 1.0);
         self.needles_of(clause);
-        self.required.push(Part { expression, phrases: vec![(as_number(documents), 1.0); size] });
+        self.required.push(Part::new(expression, documents, &factors));
         Ok(())
     }
 
@@ -157,7 +162,7 @@ impl Builder {
         let (Clause::Phrase(text) | Clause::Prefix(text)) = clause;
         let mut parts: Vec<&str> = words(text).collect();
         if matches!(clause, Clause::Prefix(_))
-            && let Some(last) = parts.pop()
+            && let Some(last) = parts.pop_if(|last| !last.chars().any(is_cjk))
         {
             self.plan.needles.prefixes.insert(fold(last));
         }
@@ -269,13 +274,10 @@ impl Builder {
 
     /// What was written as one: phrases, and beginnings of commit hashes.
     fn literals(&mut self, query: &Query, count: &mut Count<'_>) -> Result<()> {
-        let phrases = query.literals.iter().map(|text| (text, quoted(text), 1));
-        let hashes = query.hashes.iter().map(|text| {
-            let (expression, size) = prefix_expression(text);
-            (text, expression, size)
-        });
+        let phrases = query.literals.iter().map(|text| (text, phrase_expression(text)));
+        let hashes = query.hashes.iter().map(|text| (text, prefix_expression(text)));
         let alone = self.optional.is_empty() && self.required.is_empty();
-        for (text, expression, size) in phrases.chain(hashes).collect::<Vec<_>>() {
+        for (text, (expression, factors)) in phrases.chain(hashes).collect::<Vec<_>>() {
             let counted = scoped(query, &expression);
             let documents = count(&counted, self.corpus + 1)?;
             self.plan.terms.push(Term {
@@ -294,7 +296,7 @@ impl Builder {
                 self.weigh(documents, 1.0);
             }
             if documents > 0 {
-                self.optional.push(Part { expression, phrases: vec![(as_number(documents), 1.0); size] });
+                self.optional.push(Part::new(expression, documents, &factors));
             }
         }
         Ok(())
@@ -309,12 +311,7 @@ impl Builder {
             if texts.is_empty() {
                 continue;
             }
-            // The index holds pairs: a single character is the beginning of some.
-            let part = |text: &String| {
-                let single = text.chars().nth(1).is_none() && text.chars().all(is_cjk);
-                format!("{}{}", quoted(text), if single { "*" } else { "" })
-            };
-            let expression = format!("({})", texts.iter().map(part).collect::<Vec<_>>().join(" AND "));
+            let expression = all_of(&texts);
             let documents = count(&expression, self.corpus + 1)?;
             for text in &texts {
                 if text.chars().any(is_cjk) {
@@ -365,9 +362,9 @@ impl Builder {
         }
         let mut excluded = Vec::new();
         for clause in &query.excluded {
-            let (expression, size) = clause_expression(clause);
+            let (expression, factors) = clause_expression(clause);
             if count(&scoped(query, &expression), 1)? > 0 {
-                excluded.push(Part { expression, phrases: vec![(0.0, 0.0); size] });
+                excluded.push(Part { expression, phrases: vec![(0.0, 0.0); factors.len()] });
             }
         }
         if !excluded.is_empty() {
@@ -389,18 +386,52 @@ fn scoped(query: &Query, expression: &str) -> String {
     if query.wanted.in_title { format!("{{title}} : ({expression})") } else { expression.to_owned() }
 }
 
-/// The expression of a clause and the number of phrases in it.
-pub fn clause_expression(clause: &Clause) -> (String, usize) {
+/// The expression of a clause and the factors of the phrases in it.
+pub fn clause_expression(clause: &Clause) -> (String, Vec<f64>) {
     match clause {
-        Clause::Phrase(text) => (quoted(text), 1),
+        // Inside a run of such a script everything is a beginning.
+        Clause::Prefix(text) if text.rsplit(' ').next().is_some_and(|last| last.chars().any(is_cjk)) => {
+            phrase_expression(text)
+        }
+        Clause::Phrase(text) => phrase_expression(text),
         Clause::Prefix(text) => prefix_expression(text),
     }
+}
+
+/// Terms of one token, all of them. The index holds pairs: a single character is the beginning
+/// of some.
+fn all_of(texts: &[String]) -> String {
+    let part = |text: &String| {
+        let single = text.chars().nth(1).is_none() && text.chars().all(is_cjk);
+        format!("{}{}", quoted(text), if single { "*" } else { "" })
+    };
+    format!("({})", texts.iter().map(part).collect::<Vec<_>>().join(" AND "))
+}
+
+/// Words one after the other. The index has a run of a script without spaces as one word: a part
+/// of it is found by its pairs, wherever it stands.
+fn phrase_expression(text: &str) -> (String, Vec<f64>) {
+    if !text.chars().any(is_cjk) {
+        return (quoted(text), vec![1.0]);
+    }
+    let mut parts = Vec::new();
+    let mut size = 0;
+    for word in text.split(' ') {
+        let texts = if word.chars().any(is_cjk) { terms::query_terms(word) } else { Vec::new() };
+        size += 1 + texts.len();
+        parts.push(match texts.as_slice() {
+            [] => quoted(word),
+            texts => format!("({} OR {})", quoted(word), all_of(texts)),
+        });
+    }
+    let share = 1.0 / as_number(i64::try_from(size).unwrap_or(i64::MAX));
+    (format!("({})", parts.join(" AND ")), vec![share; size])
 }
 
 /// Words that begin with `text`. The index holds stems, which may be shorter than what was
 /// written (`sanitize` is kept as `sanit`): its possible endings are asked too, as far as
 /// their stems do not begin as the prefix does.
-fn prefix_expression(text: &str) -> (String, usize) {
+fn prefix_expression(text: &str) -> (String, Vec<f64>) {
     let (front, last) = text.rsplit_once(' ').unwrap_or(("", text));
     let last = fold(last);
     let begins = stem(last.clone());
@@ -414,8 +445,8 @@ fn prefix_expression(text: &str) -> (String, usize) {
     let with_front = |word: &str| if front.is_empty() { word.to_owned() } else { format!("{front} {word}") };
     let mut parts = vec![format!("{}*", quoted(&with_front(&last)))];
     parts.extend(forms.values().map(|word| quoted(&with_front(word))));
-    let size = parts.len();
-    (format!("({})", parts.join(" OR ")), size)
+    let factors = vec![1.0; parts.len()];
+    (format!("({})", parts.join(" OR ")), factors)
 }
 
 /// Words that the beginning of a word may become with an ending, or with what is missing of

@@ -3,7 +3,7 @@
 
 use crate::content::ItemType;
 
-use super::words::words;
+use super::words::{is_cjk, words};
 
 /// Names an item the way people do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,9 @@ impl Reference {
     /// Whether a project with this full path may be meant.
     pub fn may_mean(&self, project_path: &str) -> bool {
         let Some(named) = &self.project else { return true };
-        is_tail(project_path, named) || is_tail(named, project_path)
+        // GitLab's paths are the same in any case.
+        let (path, named) = (project_path.to_lowercase(), named.to_lowercase());
+        is_tail(&path, &named) || is_tail(&named, &path)
     }
 }
 
@@ -32,7 +34,8 @@ pub fn is_tail(path: &str, tail: &str) -> bool {
 
 /// Reads `#12`, `!34`, `project#12`, `group/project!34`, or the address of an item.
 pub fn reference(token: &str) -> Option<Reference> {
-    if token.starts_with("https://") || token.starts_with("http://") {
+    let scheme = token.split_once("://").map(|(scheme, _)| scheme.to_lowercase());
+    if scheme.is_some_and(|scheme| matches!(scheme.as_str(), "http" | "https")) {
         return address(token);
     }
     let at = token.find(['#', '!'])?;
@@ -70,12 +73,12 @@ fn number(text: &str) -> Option<i64> {
 }
 
 /// Whether a token looks like an abbreviated or whole commit hash: 7 to 64 hexadecimal
-/// digits in lower case, with at least one figure and one letter.
+/// digits with at least one figure and one letter.
 pub fn is_hash(token: &str) -> bool {
     (7..=64).contains(&token.len())
-        && token.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+        && token.bytes().all(|byte| byte.is_ascii_hexdigit())
         && token.bytes().any(|byte| byte.is_ascii_digit())
-        && token.bytes().any(|byte| byte.is_ascii_lowercase())
+        && token.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
 /// Whether a number may be the beginning of a commit hash too.
@@ -90,6 +93,13 @@ pub fn version(token: &str) -> Option<&str> {
     let plain =
         numbers.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
     (parts >= 2 && plain).then_some(numbers)
+}
+
+/// A range of versions (`>=1.2`, `^1.2`, `1.2.x`) is about the version in it.
+pub fn without_range(token: &str) -> &str {
+    let bare = token.trim_start_matches(['<', '>', '=', '^', '~']);
+    let bare = [".x", ".X", ".*"].iter().find_map(|any| bare.strip_suffix(any)).unwrap_or(bare);
+    if version(bare).is_some() { bare } else { token }
 }
 
 /// Whether a token of several words is meant as one: it holds a figure, or a mark that joins
@@ -143,7 +153,8 @@ pub fn holds(pins: &[String], parts: &[&str]) -> f64 {
 
 /// Whether a text holds a literal, not as a part of a longer word. A hash may be cut short.
 fn stands_in(text: &str, pin: &str) -> bool {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    // Scripts without spaces have no words that could be longer.
+    let is_word = |c: char| (c.is_alphanumeric() && !is_cjk(c)) || c == '_';
     let is_cut = is_hash(pin) || is_digits_of_hash(pin);
     let (opens, closes) = (pin.starts_with(is_word), pin.ends_with(is_word) && !is_cut);
     text.match_indices(pin).any(|(at, _)| {
@@ -206,6 +217,14 @@ mod tests {
         assert_eq!(version("v1.2.3"), Some("1.2.3"));
         assert_eq!(version("20.04"), Some("20.04"));
         assert_eq!(version("1."), None);
+        for range in [">=1.2.3", "^1.2.3", "~1.2.3", "=1.2.3", "1.2.3.x", "1.2.3.*", "<1.2.3", "1.2.3"] {
+            assert_eq!(without_range(range), "1.2.3", "{range}");
+        }
+        assert_eq!(
+            (without_range("=v1.2"), without_range("=>x"), without_range("a.x")),
+            ("v1.2", "=>x", "a.x")
+        );
+        assert!(is_hash("4C76932B1") && !is_hash("ABCDEFG1"));
         assert!(is_compound("POL-358") && is_compound("src/search/mod.rs:1227") && is_compound("a::b"));
         assert!(!is_compound("state-of-the-art") && !is_compound("word"));
         for pin in
@@ -229,7 +248,7 @@ mod tests {
         assert_eq!(held("4c76932b1", "fixed in 4c76932b1e0f"), 1.0);
         assert_eq!(held("0000000000", "at 0000000000ab"), 1.0);
         assert_eq!(held("::new()", "Vec::new()"), 1.0);
-        assert_eq!(held("日本", "日本語"), 0.0);
+        assert_eq!(held("日本", "東日本語"), 1.0);
         assert_eq!(holds(&["a_b".to_owned(), "c_d".to_owned()], &["a_b"]), 0.5);
     }
 }

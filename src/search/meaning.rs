@@ -1,13 +1,14 @@
 //! The meaning of a query: its vector, made by the service that made the index.
 //!
 //! The service has little time, and is left alone for a while when it fails twice in a row.
-//! What is learned is kept in the database, for the next process, as far as it can be
-//! written: a query never fails because nothing can be remembered.
+//! What is learned is kept for the next query, as far as it can be: a query never fails because
+//! nothing can be remembered.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::like::Like;
+use super::memory::Memory;
 use super::rank::Meant;
 use super::stage::Status;
 use crate::clock::Millis;
@@ -19,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::embeddings::{self, Circuit, Identity};
 use crate::store::knn;
 use crate::store::{ReadTx, Store};
+use crate::traffic::StatsView;
 
 /// Vectors of an item that others are compared with: its title and its first passages.
 const OWN_VECTORS: i64 = 4;
@@ -32,8 +34,8 @@ pub struct Service<'a> {
     pub config: &'a EmbeddingConfig,
     /// Environment variables, for tokens.
     pub vars: &'a dyn Fn(&str) -> Option<String>,
-    /// Opens the database for a short write.
-    pub memory: &'a dyn Fn() -> Result<Store>,
+    /// Keeps what is learned about the service.
+    pub memory: &'a dyn Memory,
 }
 
 impl std::fmt::Debug for Service<'_> {
@@ -61,21 +63,23 @@ pub(super) struct Meaning {
     pub(super) error: Option<Error>,
     /// What it took.
     pub(super) elapsed: Duration,
+    /// Requests that were sent for it.
+    pub(super) requests: StatsView,
 }
 
 impl Meaning {
     /// No vectors, and nothing to complain about.
     pub(super) fn none(status: Status) -> Self {
-        Self { found: None, status, error: None, elapsed: Duration::ZERO }
+        Self { found: None, status, error: None, elapsed: Duration::ZERO, requests: StatsView::default() }
     }
 
     fn failed(status: Status, error: Error, started: Instant) -> Self {
-        Self { found: None, status, error: Some(error), elapsed: started.elapsed() }
+        Self { error: Some(error), elapsed: started.elapsed(), ..Self::none(status) }
     }
 
     fn found(identity: Identity, vectors: Vec<Vec<f32>>, started: Instant) -> Self {
         let found = Some(Found { identity, vectors });
-        Self { found, status: Status::Ok, error: None, elapsed: started.elapsed() }
+        Self { found, elapsed: started.elapsed(), ..Self::none(Status::Ok) }
     }
 
     /// Whether the index is still the one that the vectors were made for.
@@ -142,20 +146,20 @@ pub(super) fn of_query(store: &Store, service: &Service<'_>, text: &str, now: Mi
         });
     };
     let circuit_name = breaker::name(&endpoint);
-    let circuit = store.read(|tx| embeddings::circuit(tx, &circuit_name))?;
+    let circuit = service.memory.circuit(store, &circuit_name)?;
     if let Some(left) = breaker::closed_for(circuit.open_until, now) {
         return Ok(Meaning::failed(Status::CircuitOpen, left_alone(&circuit, left), started));
     }
     let asked = Instant::now();
-    match block_on(embedder.embed_query(text)) {
+    let asked_for = block_on(embedder.embed_query(text));
+    let requests = embedder.stats();
+    let meaning = match asked_for {
         Ok(vector) => {
-            remember(service, |tx| {
-                if circuit.failures > 0 {
-                    embeddings::close_circuit(tx, &circuit_name)?;
-                }
-                embeddings::remember_query(tx, identity.id, text, &vector, now)
-            });
-            Ok(Meaning::found(identity, vec![vector], started))
+            if circuit.failures > 0 {
+                service.memory.keep_circuit(&circuit_name, &Circuit::default(), now);
+            }
+            service.memory.keep_vector(identity.id, text, &vector, now);
+            Meaning::found(identity, vec![vector], started)
         }
         Err(error) => {
             let is_late = asked.elapsed() >= service.config.query_timeout;
@@ -163,12 +167,13 @@ pub(super) fn of_query(store: &Store, service: &Service<'_>, text: &str, now: Mi
             if error.kind() != ErrorKind::EmbeddingFailed {
                 let (failures, open_until) = breaker::after_failure(circuit.failures, now);
                 let circuit = Circuit { failures, open_until, last_error: Some(error.full_message()) };
-                remember(service, |tx| embeddings::set_circuit(tx, &circuit_name, &circuit, now));
+                service.memory.keep_circuit(&circuit_name, &circuit, now);
             }
             let status = if is_late { Status::Timeout } else { Status::Error };
-            Ok(Meaning::failed(status, rebuild(error, &identity, service), started))
+            Meaning::failed(status, rebuild(error, &identity, service), started)
         }
-    }
+    };
+    Ok(Meaning { requests, ..meaning })
 }
 
 /// VECTOR: the documents nearest to any of the vectors, and whether there are no further ones.
@@ -280,14 +285,6 @@ fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     // An answer that is still under way on another thread is not waited for.
     runtime.shutdown_background();
     out
-}
-
-/// Writes what was learned, if the database can be written at once.
-fn remember(service: &Service<'_>, work: impl FnOnce(&crate::store::WriteTx<'_>) -> Result<()>) {
-    let written = (service.memory)().and_then(|store| store.write(work));
-    if let Err(error) = written {
-        tracing::debug!("what was learned about the embedding service is not kept: {}", error.full_message());
-    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub mod lexical;
 mod like;
 pub mod literal;
 pub mod meaning;
+pub mod memory;
 mod overview;
 pub mod parse;
 mod passage;
@@ -34,6 +35,7 @@ mod retrieve;
 pub mod snippet;
 pub mod stage;
 pub mod stem;
+mod tokens;
 pub mod wanted;
 pub mod words;
 

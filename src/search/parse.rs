@@ -2,16 +2,19 @@
 //! what is accepted; never a syntax error of the index.
 //!
 //! Free words are alternatives. `"a phrase"`, `+word` and `word*` must match, `-word` must
-//! not. `label:bug` and its kin are filters; an unknown `name:value` is text. A token after a
-//! dash that reads as an option of a command (`-DWITH_SSL`) is text, and so is `-word` when
-//! nothing else is asked for.
+//! not. `label:bug` and its kin are filters, `-label:bug` leaves out; an unknown `name:value` is
+//! text. A token after a dash that reads as an option of a command (`-DWITH_SSL`) is text, and so
+//! is `-word` when nothing else is asked for. What is pasted (a log, a trace) is read as text:
+//! filters stand in its first line only, and those that cannot be read are words.
 
 use std::collections::BTreeSet;
 
 use super::literal::{self, Reference};
+use super::tokens::{Token, is_invisible, plainly, tokens};
 use super::wanted::{OPERATORS, Wanted};
 use super::words::{is_stop_word, is_word_char, words};
 use crate::clock::Millis;
+use crate::content::{ItemType, SourceType};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Distinct words that one query may hold; more are left out with a warning.
@@ -49,6 +52,8 @@ pub struct Query {
     pub excluded: Vec<Clause>,
     /// Items that are named.
     pub references: Vec<Reference>,
+    /// A number alone may name an item: it does where no text holds the number.
+    pub maybe: Vec<Reference>,
     /// What is meant letter by letter, as it was written: hashes, codes, versions, paths,
     /// ticket keys, identifiers, quoted texts.
     pub pins: Vec<String>,
@@ -110,7 +115,9 @@ pub fn parse(text: &str, flags: Wanted, now: Millis) -> Result<Query> {
     if cut.len() < text.len() {
         reader.query.warnings.push(format!("only the first {MAX_CHARS} characters of the query were read"));
     }
+    reader.is_pasted = cut.split_whitespace().nth(PROSE).is_some();
     for (line, tokens) in cut.lines().filter(|line| !line.trim().is_empty()).map(tokens).enumerate() {
+        reader.has_filters = line == 0 || !reader.is_pasted;
         for token in tokens {
             reader.token(&token, now)?;
         }
@@ -171,53 +178,6 @@ fn no_usable_tokens() -> Error {
         .hint("ask with words, a quoted phrase, a reference like #12, or a filter like is:open")
 }
 
-/// A piece of a line: what stands before a quoted part, and that part.
-#[derive(Debug, Default, PartialEq)]
-struct Token {
-    bare: String,
-    quoted: Option<String>,
-}
-
-/// Cuts a line at white space and at quotation marks. A mark without its partner is a space.
-fn tokens(line: &str) -> Vec<Token> {
-    let mut out = Vec::new();
-    let mut current = Token::default();
-    let mut rest = line.chars();
-    while let Some(c) = rest.next() {
-        let ends_bare = c.is_whitespace() || c.is_control();
-        if !ends_bare && !matches!(c, '"' | '“' | '”') {
-            current.bare.push(c);
-            continue;
-        }
-        let opens = !ends_bare && opens_quote(&current.bare);
-        let quoted: Option<String> = opens.then(|| closed_part(rest.as_str())).flatten();
-        if let Some(quoted) = quoted {
-            for _ in 0..=quoted.chars().count() {
-                rest.next();
-            }
-            current.quoted = Some(quoted);
-        }
-        if current != Token::default() {
-            out.push(std::mem::take(&mut current));
-        }
-    }
-    if current != Token::default() {
-        out.push(current);
-    }
-    out
-}
-
-/// A mark inside a word (`5"`, `a"b`) opens nothing.
-fn opens_quote(bare: &str) -> bool {
-    matches!(bare, "" | "+" | "-") || bare.ends_with(':')
-}
-
-/// The text up to the closing mark.
-fn closed_part(rest: &str) -> Option<String> {
-    let end = rest.find(['"', '“', '”'])?;
-    Some(rest.split_at_checked(end)?.0.to_owned())
-}
-
 #[derive(Default)]
 struct Reader {
     query: Query,
@@ -226,17 +186,17 @@ struct Reader {
     too_long: bool,
     /// Words after a dash, in case nothing else is asked for.
     dashed: Vec<String>,
+    /// Whether the query is longer than what people type.
+    is_pasted: bool,
+    /// Whether filters may stand in the line that is read.
+    has_filters: bool,
 }
 
 impl Reader {
     fn token(&mut self, token: &Token, now: Millis) -> Result<()> {
-        let bare = token.bare.as_str();
-        if let Some((name, value)) = bare.split_once(':') {
-            let value = token.quoted.as_deref().filter(|_| value.is_empty()).unwrap_or(value);
-            let name = name.to_lowercase();
-            if OPERATORS.contains(&name.as_str()) && !value.trim().is_empty() {
-                return self.query.wanted.set(&name, value, &format!("{name}:"), now);
-            }
+        let bare = token.bare.trim_matches(is_invisible);
+        if self.filter(bare, token.quoted.as_deref(), now)? {
+            return Ok(());
         }
         if let Some(quoted) = &token.quoted {
             self.add_text(bare);
@@ -265,7 +225,46 @@ impl Reader {
         }
         self.add_text(bare);
         self.plain(bare);
+        let bared = plainly(bare);
+        if bared != bare {
+            self.add_token(&bared);
+            self.plain(&bared);
+        }
         Ok(())
+    }
+
+    /// Reads a filter; whether it was one.
+    fn filter(&mut self, bare: &str, quoted: Option<&str>, now: Millis) -> Result<bool> {
+        let unsigned = bare.strip_prefix(['-', '+']).unwrap_or(bare);
+        let Some((name, value)) = unsigned.split_once(':') else { return Ok(false) };
+        let name = name.to_lowercase();
+        if !self.has_filters || !OPERATORS.contains(&name.as_str()) {
+            return Ok(false);
+        }
+        let value = quoted.filter(|_| value.is_empty()).unwrap_or(value);
+        if value.trim().is_empty() {
+            if quoted.is_some() {
+                return Err(
+                    Error::usage(format!("{name}: is empty")).hint("give it a value, or leave it out")
+                );
+            }
+            return Ok(false);
+        }
+        let mut wanted = self.query.wanted.clone();
+        let set = if bare.starts_with('-') {
+            wanted.set_not(&name, value, &format!("-{name}:"), now)
+        } else {
+            wanted.set(&name, value, &format!("{name}:"), now)
+        };
+        match set {
+            Ok(()) => self.query.wanted = wanted,
+            Err(error) if self.is_pasted => {
+                self.query.warnings.push(format!("read as text: {}", error.full_message()));
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
     }
 
     fn add_text(&mut self, text: &str) {
@@ -321,7 +320,7 @@ impl Reader {
         let inner = token.trim_matches(|c: char| {
             matches!(c, '.' | ',' | ';' | '?' | '(' | ')' | '\'' | '`' | '*' | '<' | '>')
         });
-        let inner = inner.trim_end_matches(['!', ':']);
+        let inner = literal::without_range(inner.trim_end_matches(['!', ':']));
         if token.ends_with('*') && !token.ends_with("**") && words(inner).nth(1).is_none() {
             return self.require(token);
         }
@@ -426,11 +425,37 @@ impl Reader {
         }
     }
 
+    /// `issue 12` and `mr 34` name an item; `12` alone may.
+    fn name_by_number(&mut self) {
+        let words: Vec<&str> = self.query.tokens.iter().map(String::as_str).collect();
+        let (kind, number) = match words.as_slice() {
+            [number] => (None, *number),
+            [kind, number] => match SourceType::parse_alias(kind) {
+                Some(SourceType::Issue) => (Some(ItemType::Issue), *number),
+                Some(SourceType::MergeRequest) => (Some(ItemType::MergeRequest), *number),
+                Some(SourceType::Discussion) | None => return,
+            },
+            _ => return,
+        };
+        let is_number = number.chars().all(|c| c.is_ascii_digit());
+        let Some(iid) = number.parse().ok().filter(|_| is_number) else { return };
+        let named = |item_type| Reference { project: None, item_type, iid };
+        match kind {
+            Some(item_type) => self.query.references.push(named(item_type)),
+            None => self.query.maybe = vec![named(ItemType::Issue), named(ItemType::MergeRequest)],
+        }
+    }
+
     fn finish(mut self) -> Result<Query> {
         self.read_as_prose();
+        self.name_by_number();
         let nothing_else = !self.query.has_text() && self.query.wanted.is_empty();
         if nothing_else && !self.query.excluded.is_empty() {
             self.query.excluded.clear();
+            self.query.warnings.push(
+                "nothing but what to leave out was asked for: read as words to look for; a filter beside them (is:open) leaves them out"
+                    .to_owned(),
+            );
             for text in std::mem::take(&mut self.dashed) {
                 self.add_text(&text);
                 self.plain(&text);

@@ -28,6 +28,7 @@ impl Funnel<'_> {
     pub(super) fn without_meaning(&mut self, meaning: &Meaning) {
         self.stages.note("vector", meaning.status);
         self.stages.add("vector", meaning.elapsed);
+        self.stages.sent("vector", meaning.requests);
         self.stages.note("fuse", Status::Skipped);
         if let Some(error) = &meaning.error {
             let hints: Vec<&str> = error.hints().iter().map(String::as_str).collect();
@@ -62,6 +63,7 @@ impl Funnel<'_> {
         let (mut hits, exhausted) =
             self.stages.time("vector", |_| meaning::nearest(tx, found, allowed.as_ref(), depth))?;
         self.stages.add("vector", meaning.elapsed);
+        self.stages.sent("vector", meaning.requests);
         let request = self.request;
         self.stages.time("fuse", |_| {
             let ids: Vec<i64> = pinned
@@ -127,6 +129,18 @@ impl Funnel<'_> {
         Ok(())
     }
 
+    /// The list that is fused, boosted, reranked and expanded is the same whatever page is asked
+    /// for, and has an end: a page beyond it says so.
+    pub(super) fn say_where_the_head_ends(&mut self, head: usize, ranking: &Ranking) {
+        let last = self.request.offset.saturating_add(self.request.limit).min(ranking.entries.len());
+        if last <= head || self.query.filter_only(self.request.raw) {
+            return;
+        }
+        self.warnings.push(format!(
+            "results after the first {head} are ordered by their words alone: meaning, boosts, penalties and reranking reach as far as `candidates` in [query]"
+        ));
+    }
+
     /// Documents that may be found in another way than by words: what must or must not match
     /// binds there too.
     pub(super) fn binding(&self) -> Result<Option<Bitset>> {
@@ -162,7 +176,10 @@ impl Funnel<'_> {
     }
 
     /// LITERAL: items that are named come first.
-    pub(super) fn literal(&mut self) -> Result<Vec<i64>> {
+    pub(super) fn literal(&mut self, plan: &lexical::Plan) -> Result<Vec<i64>> {
+        if self.query.references.is_empty() && !self.query.maybe.is_empty() && !self.is_held(plan)? {
+            self.query.references = std::mem::take(&mut self.query.maybe);
+        }
         if self.query.references.is_empty() {
             self.stages.note("literal", Status::Skipped);
             return Ok(Vec::new());
@@ -180,6 +197,16 @@ impl Funnel<'_> {
             }
             Ok(ids)
         })
+    }
+
+    /// Whether anything that may be answered is found by words. What is hidden must not decide.
+    fn is_held(&self, plan: &lexical::Plan) -> Result<bool> {
+        let Some(expression) = &plan.expression else { return Ok(false) };
+        let mut found = sql::matching(self.tx, expression)?;
+        if let Some(allowed) = &self.allowed {
+            found.intersect(allowed);
+        }
+        Ok(!found.is_empty())
     }
 
     /// LEXICAL: the list that the later stages work on, the same whatever page is asked for.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lexical::Needles;
-use super::stem::{fold, index_form};
+use super::stem::{fold, index_form, is_mark};
 use super::words::{is_cjk, is_word_char};
 
 /// Characters of a text that are looked through.
@@ -194,6 +194,8 @@ fn write(text: &str, start: usize, hits: &[Hit<'_>]) -> (String, Vec<(usize, usi
     let mut hits = hits.iter().peekable();
     let mut space = false;
     let mut last_break = None;
+    let mut last_cluster = (0, 0);
+    let mut joint = Joint::default();
     let mut whole = true;
     let rest = text.get(start..).unwrap_or_default();
     if start > 0 && !rest.trim().is_empty() {
@@ -212,13 +214,19 @@ fn write(text: &str, start: usize, hits: &[Hit<'_>]) -> (String, Vec<(usize, usi
         }
         if c.is_whitespace() {
             space = length > began;
+            joint = Joint::default();
             continue;
         }
         if is_unprintable(c) {
             continue;
         }
+        let joins = joint.joins(c);
         if length >= began + LENGTH {
             whole = false;
+            if joins {
+                out.truncate(last_cluster.0);
+                length = last_cluster.1;
+            }
             break;
         }
         if space {
@@ -226,6 +234,9 @@ fn write(text: &str, start: usize, hits: &[Hit<'_>]) -> (String, Vec<(usize, usi
             out.push(' ');
             length += 1;
             space = false;
+        }
+        if !joins {
+            last_cluster = (out.len(), length);
         }
         if open.is_none() && hits.peek().is_some_and(|hit| hit.from <= at && at < hit.to) {
             open = Some(length);
@@ -251,14 +262,41 @@ fn write(text: &str, start: usize, hits: &[Hit<'_>]) -> (String, Vec<(usize, usi
     (out, highlights)
 }
 
+/// What people see as one sign may take several characters.
+#[derive(Default)]
+struct Joint {
+    last: Option<char>,
+    is_half_flag: bool,
+}
+
+impl Joint {
+    /// Whether the next character belongs to what is before it.
+    fn joins(&mut self, c: char) -> bool {
+        const JOINER: char = '\u{200d}';
+        let is_letter_of_flag = matches!(c, '\u{1f1e6}'..='\u{1f1ff}');
+        let modifies =
+            c == JOINER || is_mark(c) || matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}');
+        let joins = self.last.is_some()
+            && (modifies || self.last == Some(JOINER) || (is_letter_of_flag && self.is_half_flag));
+        self.is_half_flag = is_letter_of_flag && !joins;
+        self.last = Some(c);
+        joins
+    }
+}
+
 /// Control characters would steer a terminal; directional ones would reorder its line.
 fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Removes what would steer a terminal from a text that is shown on one line.
+/// Removes what would steer a terminal from a text that is shown on one line; line ends and
+/// tabs become spaces.
 pub fn printable(text: &str) -> String {
-    text.chars().filter(|c| !is_unprintable(*c)).collect()
+    let spaced = text.chars().map(|c| if c.is_whitespace() && c.is_control() { ' ' } else { c });
+    spaced
+        .map(|c| if matches!(c, '\u{2028}' | '\u{2029}') { ' ' } else { c })
+        .filter(|c| !is_unprintable(*c))
+        .collect()
 }
 
 impl Snippet {

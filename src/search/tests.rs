@@ -117,6 +117,16 @@ fn a3_18_scripts_without_spaces_are_found_inside_a_run() {
     assert_eq!(iids(&ask(&store, "管理")), [1]);
     assert_eq!(iids(&ask(&store, "テスト")), [2]);
     assert_eq!(iids(&ask(&store, "護")), [1]);
+    // What binds binds inside a run too.
+    for text in ["\"大廈管理\"", "+管理", "大廈*", "維護 -テスト", "\"公寓大廈\" -修正"] {
+        assert_eq!(iids(&ask(&store, text)), [1], "{text}");
+    }
+    for text in ["\"修正テスト\"", "+テスト -管理", "テス*", "テスト type:issue -統全"] {
+        assert_eq!(iids(&ask(&store, text)), [2], "{text}");
+    }
+    assert!(ask(&store, "\"管理公寓\"").hits.is_empty());
+    assert!(ask(&store, "-管理 -テスト type:issue").hits.iter().all(|hit| hit.document.iid >= 900));
+    assert!(ask(&store, "管理 in:title").warnings[0].contains("in:title"));
 }
 
 #[test]
@@ -300,6 +310,38 @@ fn a_named_item_comes_first() {
     assert_eq!(iids(&ask(&store, "!34"))[0], 34);
     assert_eq!(iids(&ask(&store, "https://host/sub/group/app/-/merge_requests/34"))[0], 34);
     assert!(ask(&store, "#999").hits.is_empty());
+    assert_eq!(iids(&ask(&store, "issue 12"))[..2], [12, 12]);
+    assert_eq!(iids(&ask(&store, "MR 34"))[0], 34);
+    assert_eq!(iids(&ask(&store, "34")), [34], "no text holds it");
+    assert_eq!(iids(&ask(&store, "GROUP/App#12"))[0], 12);
+    assert!(!ask(&store, "12").hits[0].explain.pinned, "some texts do");
+}
+
+#[test]
+fn a_filter_with_a_dash_leaves_out() {
+    let mut docs: Vec<Doc> = (1..=6).map(|iid| doc(iid, "pump", "text")).collect();
+    docs[0].labels = vec!["bug".to_owned(), "needs review".to_owned()];
+    docs[1].labels = vec!["bug".to_owned()];
+    docs[2].author = Some("ann".to_owned());
+    docs[3].state = "closed".to_owned();
+    docs[4].paths = vec!["src/a.rs".to_owned()];
+    docs[5].project = 3;
+    let (_dir, store) = with(&docs);
+    let all = |text: &str| {
+        let mut found = iids(&ask(&store, text));
+        found.sort_unstable();
+        found
+    };
+    assert_eq!(all("pump -label:bug"), [3, 4, 5, 6]);
+    assert_eq!(all("pump -label:\"needs review\""), [2, 3, 4, 5, 6]);
+    assert_eq!(all("label:bug -label:\"needs review\""), [2]);
+    assert_eq!(all("-label:bug"), [3, 4, 5, 6], "alone it lists the others");
+    assert_eq!(all("pump -author:ANN -is:closed"), [1, 2, 5, 6]);
+    assert_eq!(all("pump -path:src/ -project:other/app"), [1, 2, 3, 4]);
+    assert_eq!(all("path:*.rs"), [5]);
+    assert_eq!(all("-type:issue"), [0_i64; 0]);
+    assert_eq!(all("-project:nowhere pump").len(), 6);
+    assert_eq!(ask(&store, "pump label:bug -is:open").loosened.len(), 2);
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub struct Wanted {
     pub confidential: Option<bool>,
     /// Words are looked for in titles only.
     pub in_title: bool,
+    /// What is left out, one condition each.
+    pub not: Vec<Self>,
 }
 
 /// The operators, by name.
@@ -58,10 +60,13 @@ pub const OPERATORS: &[&str] = &[
 
 const TYPES: &[&str] = &["issue", "mr", "discussion"];
 const STATES: &[&str] = &["open", "closed", "merged", "locked"];
-const IS: &[&str] = &["open", "closed", "merged", "draft", "confidential"];
+const IS: &[&str] = &["open", "closed", "merged", "draft", "confidential", "issue", "mr", "discussion"];
 
 /// What a time looks like, for error messages.
-const TIME_FORM: &str = "a day (2024-01-31), an RFC 3339 time, or an age like 12h, 7d, 2w, 3mo, 1y";
+const TIME_FORM: &str = "a day, month or year (2024-01-31, 2024-01, 2024, today, yesterday; in UTC), an RFC 3339 time, or an age like 12h, 7d, 2w, 3mo, 1y";
+
+const HOUR: Millis = 3_600_000;
+const DAY: Millis = 24 * HOUR;
 
 impl Wanted {
     /// Whether anything is asked for.
@@ -78,7 +83,13 @@ impl Wanted {
         let value = value.trim();
         match name {
             "author" => once(&mut self.authors, username(value)),
-            "label" => once(&mut self.labels, value.to_owned()),
+            // A label holds no comma: several are all wanted, as GitLab has it.
+            "label" => {
+                let labels: Vec<&str> =
+                    value.split(',').map(str::trim).filter(|label| !label.is_empty()).collect();
+                let labels = if labels.is_empty() { vec![value] } else { labels };
+                labels.iter().for_each(|label| once(&mut self.labels, (*label).to_owned()));
+            }
             "project" => once(&mut self.projects, value.trim_matches('/').to_owned()),
             "type" => {
                 let kind = SourceType::parse_alias(value).ok_or_else(|| invalid(shown, value, TYPES))?;
@@ -102,14 +113,36 @@ impl Wanted {
                 "draft" => self.draft = Some(true),
                 "confidential" => self.confidential = Some(true),
                 "locked" => return Err(invalid(shown, value, IS)),
-                other => {
-                    let state = state(other).ok_or_else(|| invalid(shown, value, IS))?;
-                    once(&mut self.states, state.to_owned());
-                }
+                other => match (state(other), SourceType::parse_alias(other)) {
+                    (Some(state), _) => once(&mut self.states, state.to_owned()),
+                    (None, Some(kind)) => once(&mut self.types, kind),
+                    (None, None) => return Err(invalid(shown, value, IS)),
+                },
             },
             _ => return Err(Error::internal(format!("operator {name} is in the list but not known"))),
         }
         Ok(())
+    }
+
+    /// Adds one condition that must not hold.
+    ///
+    /// # Errors
+    /// As [`Wanted::set`]; [`ErrorKind::Usage`] for where words are looked for, which is no
+    /// condition.
+    pub fn set_not(&mut self, name: &str, value: &str, shown: &str, now: Millis) -> Result<()> {
+        let mut not = Self::default();
+        not.set(name, value, shown, now)?;
+        if not.in_title {
+            return Err(Error::usage(format!("{shown} cannot be left out"))
+                .hint("leave the dash out to look in titles only"));
+        }
+        once(&mut self.not, not);
+        Ok(())
+    }
+
+    /// Itself and what is left out: all of whose names have to be resolved.
+    pub fn with_not(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.not)
     }
 }
 
@@ -137,8 +170,7 @@ impl Wanted {
             without(format!("label:{label}"), &|rest| drop(rest.labels.remove(at)));
         }
         for (at, path) in self.paths.iter().enumerate() {
-            let (PathFilter::Exact(text) | PathFilter::Below(text)) = path;
-            without(format!("path:{text}"), &|rest| drop(rest.paths.remove(at)));
+            without(format!("path:{}", path.as_str()), &|rest| drop(rest.paths.remove(at)));
         }
         if !self.states.is_empty() {
             without(any_of("state", &self.states), &|rest| rest.states.clear());
@@ -166,6 +198,11 @@ impl Wanted {
         }
         if self.in_title {
             without("in:title".to_owned(), &|rest| rest.in_title = false);
+        }
+        for (at, not) in self.not.iter().enumerate() {
+            for (shown, _) in not.each_left_out() {
+                without(format!("-{shown}"), &|rest| drop(rest.not.remove(at)));
+            }
         }
         out
     }
@@ -215,22 +252,44 @@ fn shorten(value: &str) -> String {
 
 /// Reads a point in time: a day, a time, or an age before `now`.
 fn time(value: &str, shown: &str, now: Millis) -> Result<Millis> {
-    clock::parse_time(value).or_else(|| age(value).and_then(|age| now.checked_sub(age))).ok_or_else(|| {
+    let midnight = now - now.rem_euclid(DAY);
+    let named = || match value.to_lowercase().as_str() {
+        "today" => Some(midnight),
+        "yesterday" => midnight.checked_sub(DAY),
+        _ => None,
+    };
+    let month = || is_month(value).then(|| clock::parse_time(&format!("{value}-01"))).flatten();
+    let year = || is_year(value).then(|| clock::parse_time(&format!("{value}-01-01"))).flatten();
+    let ago = || age(value).and_then(|age| now.checked_sub(age));
+    clock::parse_time(value).or_else(named).or_else(month).or_else(year).or_else(ago).ok_or_else(|| {
         Error::usage(format!("{shown} cannot be {:?}", shorten(value))).hint(format!("write {TIME_FORM}"))
     })
 }
 
+/// Whether a text reads like `2024-01`.
+fn is_month(value: &str) -> bool {
+    let parts: Vec<&str> = value.split('-').collect();
+    let digits = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.iter().all(digits) && parts.iter().map(|part| part.len()).collect::<Vec<_>>() == [4, 2]
+}
+
+/// Whether a text reads like a year in which there may be something.
+fn is_year(value: &str) -> bool {
+    value.len() == 4
+        && (value.starts_with("19") || value.starts_with("20"))
+        && value.bytes().all(|b| b.is_ascii_digit())
+}
+
 /// Reads an age in milliseconds.
 fn age(value: &str) -> Option<Millis> {
-    const HOUR: Millis = 3_600_000;
     let digits = value.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = value.split_at_checked(digits)?;
-    let unit = match unit.to_lowercase().as_str() {
-        "h" => HOUR,
-        "d" => 24 * HOUR,
-        "w" => 7 * 24 * HOUR,
-        "mo" => 30 * 24 * HOUR,
-        "y" => 365 * 24 * HOUR,
+    let unit = match unit.trim().to_lowercase().as_str() {
+        "h" | "hour" | "hours" => HOUR,
+        "d" | "day" | "days" => DAY,
+        "w" | "week" | "weeks" => 7 * DAY,
+        "mo" | "month" | "months" => 30 * DAY,
+        "y" | "year" | "years" => 365 * DAY,
         _ => return None,
     };
     number.parse::<Millis>().ok()?.checked_mul(unit)
@@ -279,9 +338,24 @@ mod tests {
         assert_eq!(set("after", "1970-01-02").unwrap().created_from, Some(86_400_000));
         assert_eq!(set("after", "7d").unwrap().created_from, Some(1_000_000_000_000 - 7 * 86_400_000));
         assert_eq!(set("updated", "2w").unwrap().updated_from, Some(1_000_000_000_000 - 14 * 86_400_000));
-        for bad in
-            ["yesterday", "7", "d", "-7d", "99999999999999999999d", "9223372036854775807y", "2024-13-01"]
-        {
+        assert_eq!(set("updated", "2 weeks").unwrap(), set("updated", "2W").unwrap());
+        assert_eq!(set("before", "1970-02").unwrap().created_to, Some(31 * 86_400_000));
+        assert_eq!(set("before", "1971").unwrap().created_to, Some(365 * 86_400_000));
+        // 2001-09-09 01:46:40
+        assert_eq!(set("after", "Today").unwrap(), set("after", "2001-09-09").unwrap());
+        assert_eq!(set("after", "yesterday").unwrap(), set("after", "2001-09-08T02:00:00+02:00").unwrap());
+        for bad in [
+            "someday",
+            "7",
+            "7m",
+            "d",
+            "-7d",
+            "99999999999999999999d",
+            "9223372036854775807y",
+            "2024-13-01",
+            "2024-13",
+            "２０２４-01",
+        ] {
             let error = set("before", bad).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage, "{bad}");
             assert!(error.hints().iter().any(|hint| hint.contains("7d")), "{bad}");
@@ -295,6 +369,9 @@ mod tests {
         assert!(error.hints().iter().any(|hint| hint.contains("issue, mr, discussion")));
         assert!(error.hints().iter().any(|hint| hint == "did you mean issue?"));
         assert_eq!(set("is", "open").unwrap().states, ["opened"]);
+        assert_eq!(set("is", "MR").unwrap(), set("type", "merge_requests").unwrap());
+        assert_eq!(set("label", "a , b,,").unwrap().labels, ["a", "b"]);
+        assert_eq!(set("label", ",").unwrap().labels, [","]);
         assert_eq!(set("type", "MRs").unwrap().types, [SourceType::MergeRequest]);
         assert_eq!(set("author", "@alice").unwrap().authors, ["alice"]);
     }

@@ -123,6 +123,17 @@ pub fn compile(tx: &ReadTx<'_>, filter: &Filter) -> Result<Option<Bitset>> {
     for (sql, values) in predicates(filter) {
         keep(ids(tx, &sql, &values)?);
     }
+    for not in &filter.not {
+        let unrestricted = Filter { include_restricted: true, not: Vec::new(), ..not.clone() };
+        // A condition that says nothing leaves nothing out.
+        let Some(denied) = compile(tx, &unrestricted)? else { continue };
+        let mut rest = match allowed {
+            Some(allowed) => allowed,
+            None => everything(tx)?,
+        };
+        rest.subtract(&denied);
+        allowed = Some(rest);
+    }
     if !filter.include_restricted {
         let denied = ids(
             tx,
@@ -217,6 +228,10 @@ fn predicates(filter: &Filter) -> Vec<(String, Vec<Value>)> {
                     Value::from(directory.clone()),
                     Value::from(format!("{}0", directory.strip_suffix('/').unwrap_or(directory))),
                 ],
+            ),
+            PathFilter::Like(pattern) => (
+                "SELECT document_id FROM document_paths WHERE path GLOB ?".to_owned(),
+                vec![Value::from(pattern.replace("**/", "*").replace('[', "[[]"))],
             ),
         });
     }

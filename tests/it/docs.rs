@@ -18,7 +18,14 @@ fn generated_docs_are_fresh() {
     }
     let fresh = tempfile::tempdir().unwrap();
     generate(fresh.path());
-    for name in ["jobs.md", "jobs.schema.json", "config.md", "config.schema.json", "metrics.md"] {
+    for name in [
+        "jobs.md",
+        "jobs.schema.json",
+        "config.md",
+        "config.schema.json",
+        "metrics.md",
+        "answers.schema.json",
+    ] {
         let want = std::fs::read_to_string(fresh.path().join(name)).unwrap();
         let have = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
         assert!(

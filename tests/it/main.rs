@@ -9,6 +9,7 @@
 
 /// The forms of an answer of `lore query`.
 mod answers;
+mod answers_schema;
 /// Copies of the database.
 mod backup;
 /// `lore config`: places, precedence, secrets.

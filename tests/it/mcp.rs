@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use crate::support::binary::Bench;
 use crate::support::dump::open;
+use crate::support::fake_embedder::{FakeEmbedder, Faults as EmbedderFaults};
+use crate::support::fake_reranker::{FakeReranker, Faults as RerankerFaults};
 use crate::support::tools;
 
 /// A server that we speak to line by line.
@@ -269,10 +271,16 @@ fn what_is_wrong_is_told_and_the_next_call_is_answered() {
         let text = session.fails(tool, &arguments);
         assert!(text.contains(said), "{tool}: {text}");
     }
-    for line in ["{", "not json", "", "\u{feff}", "{\"jsonrpc\":\"2.0\",\"id\":", "\u{0}\u{1}"] {
+    let (deep, long) = ("[".repeat(1_000) + &"]".repeat(1_000), "x".repeat(5 << 20));
+    for line in ["{", "not json", "{\"jsonrpc\":\"2.0\",\"id\":", "\u{0}\u{1}", &deep, &long] {
+        session.say(line);
+        let answer = session.hear();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32700)), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().len() < 300, "{answer}");
+    }
+    for line in ["", " ", "\r"] {
         session.say(line);
     }
-    // JSON that is no message is answered, JSON that is none is not.
     session.say("[1, 2]");
     assert_eq!(session.hear()["error"]["code"], -32600);
     assert!(
@@ -402,6 +410,62 @@ fn it_ends_with_its_input_and_with_a_signal_and_answers_what_was_asked_before() 
     let pid = rustix::process::Pid::from_child(&session.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(session.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_last_line_without_its_end_is_answered_too() {
+    let bench = Bench::demo();
+    let mut session = Session::new(&bench, &[]);
+    let last = json!({ "jsonrpc": "2.0", "id": "last", "method": "ping" }).to_string();
+    session.input.as_mut().unwrap().write_all(last.as_bytes()).unwrap();
+    drop(session.input.take());
+    assert_eq!(session.hear()["id"], "last");
+    assert_eq!(session.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn services_that_fail_are_left_alone_by_the_calls_that_follow() {
+    let (embedder, reranker) =
+        (FakeEmbedder::new(EmbedderFaults::default()), FakeReranker::new(RerankerFaults::default()));
+    let mut bench = Bench::demo();
+    bench
+        .var("LORE__EMBEDDING__PROVIDER", "ollama")
+        .var("LORE__EMBEDDING__URL", &embedder.url())
+        .var("LORE__EMBEDDING__QUERY_TIMEOUT", "300ms")
+        .var("LORE__RERANK__PROVIDER", "tei")
+        .var("LORE__RERANK__URL", &reranker.url())
+        .var("LORE__RERANK__TIMEOUT", "300ms");
+    bench.lore(["run", "embed", "--quiet"]).ok();
+    embedder.forget();
+    embedder.change(|faults| faults.web_page = true);
+    reranker.change(|faults| faults.status = Some(503));
+    // One that answers, if not as it should, need not be left alone.
+    let mut session = Session::new(&bench, &[]);
+    for _ in 0..3 {
+        let answer = session.data("search", &json!({ "query": "upload fails" }));
+        assert!(answer["warnings"][0].as_str().unwrap().contains("a web page"), "{answer}");
+    }
+    assert_eq!(reranker.asked().len(), 2);
+
+    embedder.forget();
+    embedder.change(|faults| (faults.web_page, faults.busy) = (false, usize::MAX));
+    let mut session = Session::new(&bench, &[]);
+    let mut warnings = Vec::new();
+    for _ in 0..4 {
+        let answer = session.data("search", &json!({ "query": "upload fails" }));
+        assert!(!answer["results"].as_array().unwrap().is_empty());
+        warnings = answer["warnings"].as_array().unwrap().clone();
+    }
+    assert_eq!((embedder.asked().len(), reranker.asked().len()), (2, 4));
+    let told = |what: &str| warnings.iter().any(|warning| warning.as_str().unwrap().contains(what));
+    assert!(told("left alone for another") && told("not reranked"), "{warnings:?}");
+    let text = session.fails("search", &json!({ "query": "upload fails", "mode": "semantic" }));
+    assert!(text.contains("left alone"), "{text}");
+    // Another process does not know: nothing was written.
+    let state = open(&bench.database());
+    let kept: i64 = state.query_row("SELECT count(*) FROM circuit_breakers", [], |row| row.get(0)).unwrap();
+    assert_eq!(kept, 0);
+    assert_eq!(session.end(), Some(0));
 }
 
 /// What a client of the protocol's own authors does with the server.

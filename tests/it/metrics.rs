@@ -189,6 +189,28 @@ fn a_query_without_a_hit_and_one_without_its_embedder_are_counted_as_such() {
 }
 
 #[test]
+fn what_queries_ask_of_an_embedding_service_is_counted() {
+    let server = FakeEmbedder::new(Faults::default());
+    let mut bench = Bench::demo();
+    bench.var("LORE__EMBEDDING__PROVIDER", "ollama").var("LORE__EMBEDDING__URL", &server.url());
+    bench.lore(["run", "embed", "--quiet"]).ok();
+    let requests = |class: &str| {
+        let name = format!("lore_requests_total{{service=\"embedding\",status_class=\"{class}\"}}");
+        let all = metrics(&bench);
+        *all.get(&name).unwrap_or_else(|| panic!("{name}: {all:#?}"))
+    };
+    let (answered, failed) = (requests("2xx"), requests("none"));
+    for _ in 0..3 {
+        bench.lore(["query", "session expires", "--json"]).data();
+    }
+    assert_eq!(requests("2xx"), answered + 1.0, "a question is asked once");
+    server.change(|faults| faults.slow = Some(std::time::Duration::from_secs(30)));
+    let mut hasty = bench.command(["query", "another question", "--json"]);
+    assert!(hasty.env("LORE__EMBEDDING__QUERY_TIMEOUT", "200ms").output().unwrap().status.success());
+    assert_eq!(requests("none"), failed + 1.0, "one that is given up is one without an answer");
+}
+
+#[test]
 fn promtool_finds_nothing_to_say() {
     let Some(promtool) = find("promtool") else { return };
     let bench = used();

@@ -34,6 +34,43 @@ fn operators_are_filters_and_unknown_ones_are_text() {
 }
 
 #[test]
+fn filters_are_left_out_with_a_dash_whatever_their_case_and_quotes() {
+    let query = read("-LABEL:\"a b\" -Label:\"a b\" +is:open -is:MR upload");
+    assert_eq!((query.wanted.not.len(), query.words), (2, vec!["upload".to_owned()]));
+    assert_eq!(query.wanted.not[0].labels, ["a b"]);
+    assert_eq!((query.wanted.states, query.required), (vec!["opened".to_owned()], vec![]));
+    let error = |text: &str| parse(text, Wanted::default(), 0).unwrap_err();
+    assert_eq!(error("crash -type:isue").kind(), ErrorKind::InvalidEnumValue);
+    assert_eq!(error("crash -in:title").kind(), ErrorKind::Usage);
+    assert_eq!(error("crash label:\"\"").kind(), ErrorKind::Usage);
+    assert_eq!(read("-std::vec x").excluded, [phrase("std vec")]);
+}
+
+#[test]
+fn what_is_pasted_is_text() {
+    let log = "error: cannot borrow\nstate: ajar type:isue label:x is:open\nat src/a.rs:12 in:main author:me some more words of it";
+    let query = read(log);
+    assert!(query.wanted.is_empty(), "{:?}", query.wanted);
+    assert!(query.words.contains(&"isue".to_owned()));
+    let typed = read(
+        "is:open label:bug type:isue the crash that happens when a file is opened and closed again and again",
+    );
+    assert_eq!((typed.wanted.labels.len(), typed.warnings.len()), (1, 1), "{:?}", typed.warnings);
+    assert!(typed.words.contains(&"isue".to_owned()));
+}
+
+#[test]
+fn what_nobody_sees_and_wide_signs_are_read_as_what_they_look_like() {
+    assert_eq!(read("\u{feff}is:open\u{200b} crash").wanted.states, ["opened"]);
+    assert_eq!(read("＃１２").references, read("#12").references);
+    assert!(read("ｅｒｒｏｒ").words.contains(&"error".to_owned()));
+    assert!(read("up\u{200b}load").words.contains(&"upload".to_owned()));
+    assert_eq!(read("-draft").warnings.len(), 1);
+    assert_eq!(read("-DWITH_SSL").warnings.len(), 0);
+    assert_eq!(read(">=1.2.3").literals, read("1.2.3").literals);
+}
+
+#[test]
 fn a_bad_value_of_a_known_operator_is_an_error() {
     let kind = |text: &str| parse(text, Wanted::default(), 0).unwrap_err().kind();
     assert_eq!(kind("crash type:isue"), ErrorKind::InvalidEnumValue);

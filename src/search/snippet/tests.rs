@@ -54,6 +54,26 @@ fn a4_16_cuts_never_split_a_character() {
 }
 
 #[test]
+fn a4_16_a_cut_never_divides_what_is_seen_as_one_sign() {
+    for (sign, size) in
+        [("👩\u{200d}👩\u{200d}👧", 5), ("e\u{301}\u{323}", 3), ("🇩🇪", 2), ("👍🏽", 2), ("❤\u{fe0f}", 2)]
+    {
+        for lead in 0..size {
+            let text = format!("{}{}", "a".repeat(lead), sign.repeat(300));
+            let cut = cut(&text, "absent").text;
+            let signs = cut.trim_start_matches('a').trim_end_matches('…');
+            assert_eq!(signs.chars().count() % size, 0, "{sign} after {lead}: {cut}");
+            assert!(signs.chars().count() + size > LENGTH - lead, "{cut}");
+        }
+    }
+}
+
+#[test]
+fn line_ends_in_a_title_are_spaces() {
+    assert_eq!(printable("one\ntwo\tthree\u{2028}four\u{1b}[31m"), "one two three four[31m");
+}
+
+#[test]
 fn the_densest_passage_wins() {
     let far = "padding ".repeat(100);
     let text = format!("token at first. {far} the session token has expired today. {far} session");

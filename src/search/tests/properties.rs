@@ -89,10 +89,11 @@ fn a_query() -> impl Strategy<Value = String> {
         1 => prop::sample::select(&NAMES[..]).prop_map(|name| format!("label:{name}")),
         1 => prop::sample::select(&NAMES[..]).prop_map(str::to_owned),
         1 => prop::sample::select(&PATHS[..]).prop_map(|path| format!("project:{path}")),
+        1 => (1_i64..12).prop_map(|iid| iid.to_string()),
         1 => (1_i64..12, prop::sample::select(&["#", "!", "group/lib#", "other/app!"][..]))
             .prop_map(|(iid, sign)| format!("{sign}{iid}")),
         1 => prop::sample::select(
-            &["is:open", "type:mr", "type:discussion", "in:title", "path:src/", "-valve", "+crash", "\"pump valve\"", "uplo*"][..]
+            &["is:open", "-is:open", "-label:bug", "-author:ann", "-project:group/lib", "-path:src/*", "type:mr", "type:discussion", "in:title", "path:src/", "-valve", "+crash", "\"pump valve\"", "uplo*"][..]
         ).prop_map(str::to_owned),
     ];
     prop::collection::vec(part, 1..5).prop_map(|parts| parts.join(" "))

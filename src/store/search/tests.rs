@@ -42,6 +42,9 @@ fn each_predicate_restricts_and_all_compose() {
     assert_eq!(allowed(&store, &f(&|f| f.paths = vec![PathFilter::parse("src/x_y/")])), [4]);
     assert_eq!(allowed(&store, &f(&|f| f.paths = vec![PathFilter::parse("src/a.rs")])), [3]);
     assert_eq!(allowed(&store, &f(&|f| f.paths = vec![PathFilter::parse("src/a_rs")])), [0_i64; 0]);
+    assert_eq!(allowed(&store, &f(&|f| f.paths = vec![PathFilter::parse("*.rs")])), [3, 4]);
+    assert_eq!(allowed(&store, &f(&|f| f.paths = vec![PathFilter::parse("src/**/a.rs")])), [3]);
+    assert_eq!(allowed(&store, &f(&|f| f.paths = vec![PathFilter::parse("src/?_?/")])), [4]);
     assert_eq!(allowed(&store, &f(&|f| f.projects = Some(vec![2]))), [4]);
     assert_eq!(allowed(&store, &f(&|f| f.projects = Some(vec![]))), [0_i64; 0]);
     assert_eq!(allowed(&store, &f(&|f| f.authors = vec!["ann".to_owned()])), [4]);
@@ -84,6 +87,7 @@ fn filters_never_read_the_wide_rows() {
         types: vec![SourceType::Issue],
         authors: vec!["a".to_owned()],
         labels: vec![vec!["l".to_owned()], vec!["m".to_owned(), "n".to_owned()]],
+        not: vec![Filter { labels: vec![vec!["l".to_owned()]], ..Filter::default() }],
         paths: vec![PathFilter::parse("a/"), PathFilter::parse("b")],
         states: vec!["opened".to_owned()],
         milestone: Some("m".to_owned()),
