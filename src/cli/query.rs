@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use super::App;
 use crate::clock;
 use crate::config::RerankProvider;
+use crate::diagnostic::nearest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::search::filter::Scope;
 use crate::search::meaning::Service;
@@ -27,6 +28,9 @@ pub struct QueryArgs {
     /// in:title; -label:bug leaves out
     #[arg(allow_hyphen_values = true, value_name = "TEXT")]
     text: Option<String>,
+    /// Words that were not quoted together.
+    #[arg(value_name = "TEXT", hide = true)]
+    more: Vec<String>,
     /// Instead of TEXT: what is like this item, similar threads and likely duplicates
     #[arg(long, value_name = "REF", conflicts_with = "text")]
     like: Option<String>,
@@ -222,6 +226,24 @@ fn positive(text: &str) -> std::result::Result<u64, String> {
 }
 
 impl QueryArgs {
+    /// The text, whether it was quoted as a whole or not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`](crate::error::ErrorKind::Usage) for a word that is a misspelt flag: it would silently be searched for.
+    fn text(&self) -> Result<String> {
+        let first = self.text.as_deref().unwrap_or_default();
+        if let Some(flag) = first.strip_prefix("--").filter(|rest| !rest.contains(char::is_whitespace)) {
+            let command = <Self as clap::Args>::augment_args(clap::Command::new("query"));
+            let known: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+            if let Some(near) = nearest(flag, known.iter().copied()) {
+                return Err(Error::usage(format!("there is no flag --{flag}; did you mean --{near}?"))
+                    .hint(format!("to search for it, quote it inside the text: '\"--{flag}\"'")));
+            }
+        }
+        let words: Vec<&str> = std::iter::once(first).chain(self.more.iter().map(String::as_str)).collect();
+        Ok(words.join(" "))
+    }
+
     fn wanted(&self, now: clock::Millis) -> Result<Wanted> {
         let mut wanted = Wanted::default();
         let one = |value: &Option<String>| value.iter().cloned().collect::<Vec<_>>();
@@ -272,7 +294,7 @@ impl QueryArgs {
             return Err(Error::usage("--min-score must lie between 0 and 1"));
         }
         Ok(Request {
-            text: self.text.clone().unwrap_or_default(),
+            text: self.text()?,
             like: self.like.clone(),
             flags: self.wanted(now)?,
             mode: match self.mode {

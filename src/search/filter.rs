@@ -1,6 +1,8 @@
 //! From what a query asks for to the one filter that every stage obeys: names of projects
 //! become ids, and the scope cuts away what may not be seen.
 
+use std::collections::BTreeSet;
+
 use super::literal::is_tail;
 use super::stem::fold;
 use super::wanted::Wanted;
@@ -103,16 +105,18 @@ fn conditions(
     known: &Known,
     warnings: &mut Vec<String>,
 ) -> Result<Filter> {
-    let mut projects = None;
-    if !wanted.projects.is_empty() {
-        let mut ids = Vec::new();
-        for name in &wanted.projects {
+    let mut all_named = |names: &[String]| -> Result<Option<BTreeSet<i64>>> {
+        let mut ids = BTreeSet::new();
+        for name in names {
             ids.extend(named(name, visible, warnings)?);
         }
-        ids.sort_unstable();
-        ids.dedup();
-        projects = Some(ids);
-    }
+        Ok((!names.is_empty()).then_some(ids))
+    };
+    let projects = match (all_named(&wanted.projects)?, all_named(&wanted.within)?) {
+        (Some(projects), Some(within)) => Some(projects.intersection(&within).copied().collect()),
+        (Some(projects), None) | (None, Some(projects)) => Some(projects.into_iter().collect()),
+        (None, None) => None,
+    };
     Ok(Filter {
         projects,
         types: wanted.types.clone(),
@@ -204,6 +208,17 @@ mod tests {
         assert_eq!(means("feature"), ["kind::feature", "type::feature"]);
         assert_eq!(means("type::feature"), ["type::feature"]);
         assert_eq!(means("unknown"), ["unknown"]);
+    }
+
+    #[test]
+    fn projects_of_a_text_lie_within_those_of_a_flag() {
+        let both = |projects: &[&str], within: &[&str]| {
+            let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            let wanted = Wanted { projects: list(projects), within: list(within), ..Wanted::default() };
+            resolve(&wanted, &Scope::default(), &known(), &mut Vec::new()).unwrap().projects
+        };
+        assert_eq!(both(&["other/app"], &["group/*"]), Some(vec![]));
+        assert_eq!(both(&["group/lib", "other/app"], &["group/*"]), Some(vec![2]));
     }
 
     #[test]

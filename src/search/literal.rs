@@ -165,12 +165,12 @@ fn stands_in(text: &str, pin: &str) -> bool {
 }
 
 /// Whether a token after a dash reads as an option of a command (`-DWITH_SSL`, `--force`,
-/// `-v`) and not as a word to exclude.
+/// `-v`, `-O2`) or a number (`code -4`), and not as a word to exclude.
 pub fn is_option(after_dash: &str) -> bool {
     let mut chars = after_dash.chars();
     let (first, second) = (chars.next(), chars.next());
-    first.is_none_or(|c| !c.is_alphanumeric() && c != '"')
-        || second.is_none()
+    first.is_none_or(|c| c.is_numeric() || !c.is_alphanumeric() && c != '"')
+        || second.is_none_or(char::is_numeric)
         || after_dash.contains(['=', '_'])
         || (first.is_some_and(char::is_uppercase) && second.is_some_and(char::is_uppercase))
 }
@@ -235,7 +235,15 @@ mod tests {
         for no in ["1.2", "API", "12345", "Crash", "state-of-the-art", "iOS", "HTTP"] {
             assert!(!is_pin(no), "{no}");
         }
-        assert!(is_option("DWITH_SSL") && is_option("-force") && is_option("v") && !is_option("draft"));
+        assert!(
+            is_option("DWITH_SSL")
+                && is_option("-force")
+                && is_option("v")
+                && is_option("4)")
+                && is_option("11")
+                && is_option("O2")
+                && !is_option("draft")
+        );
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //!
 //! Free words are alternatives. `"a phrase"`, `+word` and `word*` must match, `-word` must
 //! not. `label:bug` and its kin are filters, `-label:bug` leaves out; an unknown `name:value` is
-//! text. A token after a dash that reads as an option of a command (`-DWITH_SSL`) is text, and so
-//! is `-word` when nothing else is asked for. What is pasted (a log, a trace) is read as text:
+//! text. A token after a dash that reads as an option of a command (`-DWITH_SSL`) or as a number
+//! (`code -4`) is text, and so is `-word` when nothing else is asked for. What is pasted (a log, a trace) is read as text:
 //! filters stand in its first line only, and those that cannot be read are words.
 
 use std::collections::BTreeSet;
@@ -15,6 +15,7 @@ use super::wanted::{OPERATORS, Wanted};
 use super::words::{is_stop_word, is_word_char, words};
 use crate::clock::Millis;
 use crate::content::{ItemType, SourceType};
+use crate::diagnostic::nearest;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Distinct words that one query may hold; more are left out with a warning.
@@ -25,6 +26,10 @@ const PROSE: usize = 12;
 
 /// Words beside literals up to which a query is about the literals.
 const FREE_WORDS: usize = 3;
+
+/// Letters of a name in front of a colon from which a slip in it is told: short ones are near
+/// everything.
+const MIN_NAME: usize = 4;
 
 /// Characters of a query that are read.
 const MAX_CHARS: usize = 65_536;
@@ -110,6 +115,8 @@ impl Query {
 /// [`ErrorKind::NoUsableTokens`] when there is neither a word nor a filter;
 /// [`ErrorKind::InvalidEnumValue`] or [`ErrorKind::Usage`] for a bad value of an operator.
 pub fn parse(text: &str, flags: Wanted, now: Millis) -> Result<Query> {
+    let mut flags = flags;
+    let fence = std::mem::take(&mut flags.projects);
     let mut reader = Reader { query: Query { wanted: flags, ..Query::default() }, ..Reader::default() };
     let cut: String = text.chars().take(MAX_CHARS).collect();
     if cut.len() < text.len() {
@@ -124,6 +131,12 @@ pub fn parse(text: &str, flags: Wanted, now: Millis) -> Result<Query> {
         if line == 0 {
             reader.query.first_line = reader.query.words.len();
         }
+    }
+    let wanted = &mut reader.query.wanted;
+    if wanted.projects.is_empty() {
+        wanted.projects = fence;
+    } else {
+        wanted.within = fence;
     }
     reader.finish()
 }
@@ -238,7 +251,11 @@ impl Reader {
         let unsigned = bare.strip_prefix(['-', '+']).unwrap_or(bare);
         let Some((name, value)) = unsigned.split_once(':') else { return Ok(false) };
         let name = name.to_lowercase();
-        if !self.has_filters || !OPERATORS.contains(&name.as_str()) {
+        if !self.has_filters {
+            return Ok(false);
+        }
+        if !OPERATORS.contains(&name.as_str()) {
+            self.maybe_meant(&name, value);
             return Ok(false);
         }
         let value = quoted.filter(|_| value.is_empty()).unwrap_or(value);
@@ -265,6 +282,19 @@ impl Reader {
             Err(error) => return Err(error),
         }
         Ok(true)
+    }
+
+    /// Says so when a text reads like a filter with a slip in its name.
+    fn maybe_meant(&mut self, name: &str, value: &str) {
+        let is_name = name.len() >= MIN_NAME && name.chars().all(|c| c.is_ascii_lowercase());
+        if self.is_pasted || !is_name || !value.starts_with(char::is_alphanumeric) {
+            return;
+        }
+        if let Some(near) = nearest(name, OPERATORS.iter().copied()) {
+            self.query
+                .warnings
+                .push(format!("{name}: is no filter and was read as text; did you mean {near}:?"));
+        }
     }
 
     fn add_text(&mut self, text: &str) {
@@ -469,8 +499,13 @@ impl Reader {
         if self.too_long {
             self.query.warnings.push(format!("words of more than {MAX_WORD_CHARS} characters were left out"));
         }
-        if !self.query.has_text() && self.query.references.is_empty() && self.query.wanted.is_empty() {
+        let is_nothing = !self.query.has_text() && self.query.references.is_empty();
+        if is_nothing && self.query.wanted.is_empty() {
             return Err(no_usable_tokens());
+        }
+        if is_nothing && !self.query.meaning.is_empty() {
+            // Everything that the filters let through would look like an answer.
+            return Err(no_usable_tokens().hint("leave the text out to list what the filters let through"));
         }
         Ok(self.query)
     }

@@ -11,6 +11,9 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Wanted {
     /// Projects: full paths, last parts, or `group/*`; any of them.
     pub projects: Vec<String>,
+    /// Projects that `projects` lie in: a text may narrow what a flag says, never widen it.
+    /// Empty: anywhere.
+    pub within: Vec<String>,
     /// Types; any of them.
     pub types: Vec<SourceType>,
     /// Usernames; any of them.
@@ -157,7 +160,9 @@ impl Wanted {
         };
         let any_of = |name: &str, values: &[String]| format!("{name}:{}", values.join(&format!(" {name}:")));
         if !self.projects.is_empty() {
-            without(any_of("project", &self.projects), &|rest| rest.projects.clear());
+            without(any_of("project", &self.projects), &|rest| {
+                rest.projects = std::mem::take(&mut rest.within);
+            });
         }
         if !self.types.is_empty() {
             let names: Vec<String> = self.types.iter().map(|kind| kind.as_str().to_owned()).collect();

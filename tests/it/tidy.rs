@@ -52,7 +52,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["backoff", "clock", "config", "content", "engine::cancel", "error", "secret", "service", "traffic"],
     ),
     ("assist", &["config", "error", "secret", "service", "traffic"]),
-    ("search", &["assist", "clock", "config", "content", "embed", "error", "store", "traffic"]),
+    ("search", &["assist", "clock", "config", "content", "diagnostic", "embed", "error", "store", "traffic"]),
     ("mcp", &["error"]),
     ("engine", &["backoff", "clock", "config", "error", "fault", "job", "store"]),
     (

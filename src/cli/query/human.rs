@@ -37,6 +37,10 @@ pub(super) fn write(
         for (number, hit) in (request.offset + 1..).zip(&answer.hits) {
             write_hit(out, number, hit, highlight, explain)?;
         }
+        let next = request.offset + answer.hits.len();
+        if next < answer.total.count || !answer.total.exact {
+            out.line(format!("More: --offset {next}"))?;
+        }
     }
     if let Some(facets) = &answer.facets {
         write_facets(out, facets)?;
@@ -46,6 +50,9 @@ pub(super) fn write(
     }
     Ok(())
 }
+
+/// Characters of a question that are repeated.
+const SHOWN_CHARS: usize = 200;
 
 /// Values that are written of a facet.
 const FACET_VALUES: usize = 8;
@@ -147,7 +154,9 @@ fn write_hit(
 /// Nothing was found: says what was tried, and what to let go.
 fn nothing(out: &mut Human<'_>, request: &Request, answer: &Answer) -> io::Result<()> {
     let asked = request.like.as_deref().unwrap_or(&request.text);
-    out.line(format!("No results for {:?} among {} documents.", printable(asked), answer.corpus))?;
+    let shown: String = asked.chars().take(SHOWN_CHARS).collect();
+    let cut = if shown.len() < asked.len() { " …" } else { "" };
+    out.line(format!("No results for {:?}{cut} among {} documents.", printable(&shown), answer.corpus))?;
     let absent: Vec<&str> =
         answer.terms.iter().filter(|term| term.documents == 0).map(|term| term.text.as_str()).collect();
     if !absent.is_empty() {

@@ -167,3 +167,45 @@ proptest! {
         prop_assert!(read.is_ok() || read.unwrap_err().kind() == ErrorKind::NoUsableTokens);
     }
 }
+
+#[test]
+fn numbers_below_zero_and_short_options_are_text() {
+    for text in ["wallet has no keys (code -4)", "exit code -11", "gcc -O2 fails", "rm -v"] {
+        let query = parse(text, Wanted::default(), 0).unwrap();
+        assert!(query.excluded.is_empty(), "{text}: {:?}", query.excluded);
+    }
+    assert!(parse("code -4", Wanted::default(), 0).unwrap().words.contains(&"4".to_owned()));
+    assert_eq!(parse("crash -windows", Wanted::default(), 0).unwrap().excluded.len(), 1);
+}
+
+#[test]
+fn text_without_a_word_is_refused_beside_filters_too() {
+    let issues = || Wanted { types: vec![SourceType::Issue], ..Wanted::default() };
+    let error = parse("((( %", issues(), 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoUsableTokens);
+    assert!(error.hints().iter().any(|hint| hint.contains("leave the text out")), "{:?}", error.hints());
+    assert!(parse("", issues(), 0).is_ok());
+    assert!(parse("is:open -draft", Wanted::default(), 0).is_ok());
+}
+
+#[test]
+fn a_text_narrows_the_projects_of_a_flag_and_never_widens_them() {
+    let flag = || Wanted { projects: vec!["acme/pub".to_owned()], ..Wanted::default() };
+    let query = parse("project:other/x wombat", flag(), 0).unwrap();
+    assert_eq!(query.wanted.projects, ["other/x"]);
+    assert_eq!(query.wanted.within, ["acme/pub"]);
+    assert_eq!(parse("wombat", flag(), 0).unwrap().wanted.projects, ["acme/pub"]);
+}
+
+#[test]
+fn a_slip_in_the_name_of_a_filter_is_told() {
+    let warned = |text: &str| parse(text, Wanted::default(), 0).unwrap().warnings;
+    assert!(
+        warned("crash auther:ann")[0].contains("did you mean author:?"),
+        "{:?}",
+        warned("crash auther:ann")
+    );
+    for text in ["http://host/x", "std::vector crash", "error: no space", "id:5 crash", "foo:bar"] {
+        assert_eq!(warned(text), Vec::<String>::new(), "{text}");
+    }
+}
