@@ -149,6 +149,14 @@ fn named(name: &str, visible: &[&KnownProject], warnings: &mut Vec<String>) -> R
     if !same.is_empty() {
         return Ok(same);
     }
+    let was_so =
+        |project: &&&KnownProject| project.aliases.iter().any(|path| matches(&lower, &path.to_lowercase()));
+    let before: Vec<&&KnownProject> = visible.iter().filter(was_so).collect();
+    if !before.is_empty() {
+        let now: Vec<&str> = before.iter().map(|project| project.path.as_str()).collect();
+        warnings.push(format!("{name:?} is {} now", now.join(", ")));
+        return Ok(before.iter().map(|project| project.id).collect());
+    }
     let is_meant = |project: &&&KnownProject| is_tail(&project.path.to_lowercase(), &lower);
     let tails: Vec<&&KnownProject> = visible.iter().filter(is_meant).collect();
     let mut paths: Vec<&str> = tails.iter().map(|project| project.path.as_str()).collect();
@@ -192,7 +200,7 @@ mod tests {
     fn known() -> Known {
         let projects = [(1, "group/app"), (2, "group/lib"), (3, "other/app"), (4, "groupie/x")]
             .into_iter()
-            .map(|(id, path)| KnownProject { id, path: path.to_owned() })
+            .map(|(id, path)| KnownProject { id, path: path.to_owned(), ..KnownProject::default() })
             .collect();
         let labels =
             ["Café", "Regression", "bug", "kind::feature", "type::feature"].map(str::to_owned).to_vec();

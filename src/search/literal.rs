@@ -1,7 +1,10 @@
 //! Literals: tokens that are meant letter by letter. References to items, commit hashes,
 //! versions, ticket keys, error codes, paths, identifiers.
 
+use std::collections::BTreeSet;
+
 use crate::content::ItemType;
+use crate::store::search::KnownProject;
 
 use super::words::{is_cjk, words};
 
@@ -11,6 +14,8 @@ pub struct Reference {
     /// Path of the project, whole or its last parts; for an address, everything between the
     /// host and the item, which ends with the project's path. Absent: any project.
     pub project: Option<String>,
+    /// Of an address with a scheme: its host and port, in lower case.
+    pub host: Option<String>,
     /// Issue or merge request.
     pub item_type: ItemType,
     /// Number inside the project.
@@ -18,8 +23,25 @@ pub struct Reference {
 }
 
 impl Reference {
+    /// Which of the projects may be meant. A path that one has now does not mean another that
+    /// had it before; the host of an address decides between servers.
+    pub fn projects<'a>(&self, known: impl Iterator<Item = &'a KnownProject> + Clone) -> BTreeSet<i64> {
+        let elsewhere = |project: &KnownProject| {
+            self.host.as_ref().zip(project.host.as_ref()).is_some_and(|(named, its)| named != its)
+        };
+        let here = known.filter(|project| !elsewhere(project));
+        let now: BTreeSet<i64> =
+            here.clone().filter(|project| self.may_mean(&project.path)).map(|project| project.id).collect();
+        if !now.is_empty() {
+            return now;
+        }
+        here.filter(|project| project.aliases.iter().any(|path| self.may_mean(path)))
+            .map(|project| project.id)
+            .collect()
+    }
+
     /// Whether a project with this full path may be meant.
-    pub fn may_mean(&self, project_path: &str) -> bool {
+    fn may_mean(&self, project_path: &str) -> bool {
         let Some(named) = &self.project else { return true };
         // GitLab's paths are the same in any case.
         let (path, named) = (project_path.to_lowercase(), named.to_lowercase());
@@ -34,9 +56,12 @@ pub fn is_tail(path: &str, tail: &str) -> bool {
 
 /// Reads `#12`, `!34`, `project#12`, `group/project!34`, or the address of an item.
 pub fn reference(token: &str) -> Option<Reference> {
-    let scheme = token.split_once("://").map(|(scheme, _)| scheme.to_lowercase());
-    if scheme.is_some_and(|scheme| matches!(scheme.as_str(), "http" | "https")) {
-        return address(token);
+    if let Some((scheme, rest)) = token.split_once("://") {
+        return if matches!(scheme.to_lowercase().as_str(), "http" | "https") { address(rest) } else { None };
+    }
+    // A browser shows addresses without their scheme.
+    if token.contains("/-/") {
+        return page(token, None);
     }
     let at = token.find(['#', '!'])?;
     let (project, rest) = token.split_at_checked(at)?;
@@ -46,12 +71,17 @@ pub fn reference(token: &str) -> Option<Reference> {
     if !project_ok || project.starts_with('/') || project.ends_with('/') {
         return None;
     }
-    Some(Reference { project: (!project.is_empty()).then(|| project.to_owned()), item_type, iid })
+    Some(Reference { project: (!project.is_empty()).then(|| project.to_owned()), host: None, item_type, iid })
 }
 
-fn address(url: &str) -> Option<Reference> {
-    let (_, rest) = url.split_once("://")?;
-    let (_, path) = rest.split_once('/')?;
+fn address(after_scheme: &str) -> Option<Reference> {
+    let (authority, path) = after_scheme.split_once('/')?;
+    let host = authority.rsplit('@').next()?.to_lowercase();
+    page(path, Some(host))
+}
+
+/// Reads the path of an item's page.
+fn page(path: &str, host: Option<String>) -> Option<Reference> {
     let path = path.split(['?', '#']).next()?.trim_end_matches('/');
     for (part, item_type) in [
         ("/issues/", ItemType::Issue),
@@ -61,7 +91,7 @@ fn address(url: &str) -> Option<Reference> {
         if let Some((project, tail)) = path.split_once(part) {
             let iid = number(tail.split('/').next()?)?;
             let project = project.trim_end_matches("/-").to_owned();
-            return Some(Reference { project: Some(project), item_type, iid });
+            return Some(Reference { project: Some(project), host, item_type, iid });
         }
     }
     None
@@ -181,6 +211,33 @@ mod tests {
 
     fn parsed(token: &str) -> Option<(Option<String>, ItemType, i64)> {
         reference(token).map(|r| (r.project, r.item_type, r.iid))
+    }
+
+    #[test]
+    fn the_host_of_an_address_decides_and_old_paths_lead_to_what_they_became() {
+        let project = |id, path: &str, host: Option<&str>, aliases: &[&str]| KnownProject {
+            id,
+            path: path.to_owned(),
+            host: host.map(str::to_owned),
+            aliases: aliases.iter().map(|path| (*path).to_owned()).collect(),
+        };
+        let known = [
+            project(1, "acme/pub", Some("one.example"), &[]),
+            project(2, "acme/pub", Some("two.example:8443"), &[]),
+            project(3, "acme/export", None, &[]),
+            project(4, "new/home", Some("one.example"), &["old/home", "acme/export"]),
+        ];
+        let meant =
+            |text: &str| reference(text).unwrap().projects(known.iter()).into_iter().collect::<Vec<_>>();
+        assert_eq!(meant("https://one.example/acme/pub/-/issues/1"), [1]);
+        assert_eq!(meant("https://user@TWO.example:8443/acme/pub/-/issues/1"), [2]);
+        assert_eq!(meant("https://three.example/acme/pub/-/issues/1"), [0_i64; 0]);
+        assert_eq!(meant("one.example/acme/pub/-/issues/1"), [1, 2]);
+        assert_eq!(meant("https://any.example/acme/export/-/issues/1"), [3]);
+        assert_eq!(meant("acme/pub#1"), [1, 2]);
+        assert_eq!(meant("old/home!3"), [4]);
+        assert_eq!(meant("acme/export#1"), [3], "what has the path now comes before what had it");
+        assert_eq!(meant("#1"), [1, 2, 3, 4]);
     }
 
     #[test]

@@ -469,7 +469,7 @@ impl Reader {
         };
         let is_number = number.chars().all(|c| c.is_ascii_digit());
         let Some(iid) = number.parse().ok().filter(|_| is_number) else { return };
-        let named = |item_type| Reference { project: None, item_type, iid };
+        let named = |item_type| Reference { project: None, host: None, item_type, iid };
         match kind {
             Some(item_type) => self.query.references.push(named(item_type)),
             None => self.query.maybe = vec![named(ItemType::Issue), named(ItemType::MergeRequest)],

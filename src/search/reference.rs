@@ -6,6 +6,7 @@ use super::snippet::printable;
 use crate::content::{ItemRef, ItemType};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::ReadTx;
+use crate::store::search::{self, KnownProject};
 use crate::store::show::{self as sql, Candidate};
 
 /// Near numbers that are named when an item is not there.
@@ -31,22 +32,31 @@ pub fn find(tx: &ReadTx<'_>, reference: &Reference, shown: &str, scope: &Scope) 
     let visible = |candidate: &Candidate| {
         scope.allows(&candidate.project_path) && (scope.include_restricted || !candidate.confidential)
     };
+    let known = search::projects(tx)?;
+    let meant = reference.projects(known.iter().filter(|project| scope.allows(&project.path)));
     let mut found: Vec<Candidate> = sql::candidates(tx, reference.item_type, reference.iid)?
         .into_iter()
-        .filter(|candidate| reference.may_mean(&candidate.project_path) && visible(candidate))
+        .filter(|candidate| meant.contains(&candidate.project_id) && visible(candidate))
         .collect();
-    if let Some(exact) = found
-        .iter()
-        .position(|candidate| reference.project.as_deref() == Some(candidate.project_path.as_str()))
-    {
-        return Ok(found.swap_remove(exact));
+    let is_exact =
+        |candidate: &Candidate| reference.project.as_deref() == Some(candidate.project_path.as_str());
+    if found.iter().any(is_exact) {
+        found.retain(is_exact);
     }
     if found.len() > 1 {
-        let all: Vec<String> = found.iter().map(|candidate| name(reference.item_type, candidate)).collect();
+        let all: Vec<String> = found
+            .iter()
+            .map(|candidate| {
+                let host = known.iter().find(|project| project.id == candidate.project_id);
+                let host = host.and_then(|project| project.host.as_deref());
+                let at = host.map_or_else(String::new, |host| format!(" at {host}"));
+                format!("{}{at}", name(reference.item_type, candidate))
+            })
+            .collect();
         return Err(Error::usage(format!("{shown} means several items: {}", all.join(", ")))
-            .hint("write the project's whole path in front"));
+            .hint("write the project's whole path in front, or the address of the item"));
     }
-    found.pop().map_or_else(|| Err(not_found(tx, reference, shown, &visible)?), Ok)
+    found.pop().map_or_else(|| Err(not_found(tx, reference, shown, &known, &visible)?), Ok)
 }
 
 /// Says what is near. What may not be seen is as if it were not there.
@@ -54,12 +64,14 @@ fn not_found(
     tx: &ReadTx<'_>,
     reference: &Reference,
     shown: &str,
+    known: &[KnownProject],
     visible: &dyn Fn(&Candidate) -> bool,
 ) -> Result<Error> {
     let mut error = Error::new(ErrorKind::ReferenceNotFound, format!("{shown} is not stored"));
     let mut near = Vec::new();
-    for project in crate::store::search::projects(tx)? {
-        if reference.project.is_some() && reference.may_mean(&project.path) {
+    let meant = reference.projects(known.iter());
+    for project in known {
+        if reference.project.is_some() && meant.contains(&project.id) {
             near.extend(sql::nearest(tx, &project.path, reference.item_type, reference.iid, NEAR)?);
         }
     }

@@ -185,12 +185,15 @@ impl Funnel<'_> {
             return Ok(Vec::new());
         }
         let (tx, references, allowed) = (self.tx, &self.query.references, &self.allowed);
+        let (known, scope) = (&self.known.projects, &self.request.scope);
         self.stages.time("literal", |_| {
             let mut ids = Vec::new();
             for reference in references {
-                for (id, path) in sql::numbered(tx, reference.item_type, reference.iid)? {
+                let visible = known.iter().filter(|project| scope.allows(&project.path));
+                let meant = reference.projects(visible);
+                for (id, project_id) in sql::numbered(tx, reference.item_type, reference.iid)? {
                     let seen = allowed.as_ref().is_none_or(|allowed| allowed.contains(id));
-                    if seen && reference.may_mean(&path) && !ids.contains(&id) {
+                    if seen && meant.contains(&project_id) && !ids.contains(&id) {
                         ids.push(id);
                     }
                 }

@@ -3,6 +3,8 @@
 //! Everything works on one consistent state and never looks into the wide rows of
 //! `documents` before the hits are known.
 
+use std::collections::BTreeMap;
+
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, params, params_from_iter};
 
@@ -24,13 +26,24 @@ pub use super::rank::{SATURATION, idf};
 pub use items::{ItemKey, documents_of, items, numbered};
 pub use names::{frequency_in, labels, usernames, visible_count};
 
-/// A project, as filters name it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A project, as filters and references name it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownProject {
     /// Local id.
     pub id: i64,
     /// Full path.
     pub path: String,
+    /// Host of its pages, as addresses have it; absent when it is not known.
+    pub host: Option<String>,
+    /// Paths that it had before.
+    pub aliases: Vec<String>,
+}
+
+/// Host and port of an address.
+fn host_of(url: &str) -> Option<String> {
+    let authority = url.split_once("://")?.1.split('/').next()?;
+    let host = authority.rsplit('@').next()?.to_lowercase();
+    (!host.is_empty()).then_some(host)
 }
 
 /// All projects, by path.
@@ -38,8 +51,21 @@ pub struct KnownProject {
 /// # Errors
 /// Those of SQLite.
 pub fn projects(tx: &ReadTx<'_>) -> Result<Vec<KnownProject>> {
-    let mut statement = tx.sql().prepare_cached("SELECT id, path FROM projects ORDER BY path, id")?;
-    let rows = statement.query_map([], |row| Ok(KnownProject { id: row.get(0)?, path: row.get(1)? }))?;
+    let mut aliases: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+    let mut statement =
+        tx.sql().prepare_cached("SELECT project_id, path FROM project_aliases ORDER BY path")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        aliases.entry(row.get(0)?).or_default().push(row.get(1)?);
+    }
+    let mut statement =
+        tx.sql().prepare_cached("SELECT id, path, web_url FROM projects ORDER BY path, id")?;
+    let rows = statement.query_map([], |row| {
+        let id = row.get(0)?;
+        let url: Option<String> = row.get(2)?;
+        let host = url.as_deref().and_then(host_of);
+        Ok(KnownProject { id, path: row.get(1)?, host, aliases: aliases.remove(&id).unwrap_or_default() })
+    })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
@@ -103,6 +129,7 @@ pub fn matching(tx: &ReadTx<'_>, expression: &str) -> Result<Bitset> {
 
 /// What a query collects with `lore_ids`.
 fn ids(tx: &ReadTx<'_>, sql: &str, values: &[Value]) -> Result<Bitset> {
+    debug_assert!(sql.starts_with("SELECT lore_ids("), "a set is collected inside of SQLite: {sql}");
     let mut statement = tx.sql().prepare_cached(sql)?;
     Ok(Bitset::from_bytes(statement.query_row(params_from_iter(values), |row| row.get(0))?))
 }
@@ -230,7 +257,7 @@ fn predicates(filter: &Filter) -> Vec<(String, Vec<Value>)> {
                 ],
             ),
             PathFilter::Like(pattern) => (
-                "SELECT document_id FROM document_paths WHERE path GLOB ?".to_owned(),
+                "SELECT lore_ids(document_id) FROM document_paths WHERE path GLOB ?".to_owned(),
                 vec![Value::from(pattern.replace("**/", "*").replace('[', "[[]"))],
             ),
         });

@@ -12,6 +12,8 @@ use crate::error::Result;
 pub struct Candidate {
     /// Local id of the issue or merge request.
     pub item_id: i64,
+    /// Local id of the project.
+    pub project_id: i64,
     /// Full path of the project.
     pub project_path: String,
     /// Number in the project.
@@ -79,11 +81,11 @@ pub struct StoredNote {
 pub fn candidates(tx: &ReadTx<'_>, item_type: ItemType, iid: i64) -> Result<Vec<Candidate>> {
     let sql = match item_type {
         ItemType::Issue => {
-            "SELECT i.id, p.path, i.iid, i.title, i.confidential FROM projects AS p
+            "SELECT i.id, p.path, i.iid, i.title, i.confidential, p.id FROM projects AS p
                CROSS JOIN issues AS i ON i.project_id = p.id AND i.iid = ?1 ORDER BY p.path, i.id"
         }
         ItemType::MergeRequest => {
-            "SELECT m.id, p.path, m.iid, m.title, 0 FROM projects AS p
+            "SELECT m.id, p.path, m.iid, m.title, 0, p.id FROM projects AS p
                CROSS JOIN merge_requests AS m ON m.project_id = p.id AND m.iid = ?1 ORDER BY p.path, m.id"
         }
     };
@@ -105,12 +107,12 @@ pub fn nearest(
 ) -> Result<Vec<Candidate>> {
     let sql = match item_type {
         ItemType::Issue => {
-            "SELECT i.id, p.path, i.iid, i.title, i.confidential FROM projects AS p
+            "SELECT i.id, p.path, i.iid, i.title, i.confidential, p.id FROM projects AS p
                JOIN issues AS i ON i.project_id = p.id
               WHERE p.path = ?1 AND i.confidential = 0 ORDER BY abs(i.iid - ?2), i.iid LIMIT ?3"
         }
         ItemType::MergeRequest => {
-            "SELECT m.id, p.path, m.iid, m.title, 0 FROM projects AS p
+            "SELECT m.id, p.path, m.iid, m.title, 0, p.id FROM projects AS p
                JOIN merge_requests AS m ON m.project_id = p.id
               WHERE p.path = ?1 ORDER BY abs(m.iid - ?2), m.iid LIMIT ?3"
         }
@@ -127,6 +129,7 @@ fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Candidate> {
         iid: row.get(2)?,
         title: row.get(3)?,
         confidential: row.get(4)?,
+        project_id: row.get(5)?,
     })
 }
 

@@ -36,20 +36,20 @@ pub fn items(tx: &ReadTx<'_>, ids: &[i64]) -> Result<Vec<(i64, ItemKey)>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Documents of the items that have this number, with the paths of their projects. One
-/// look-up a project: there are far fewer projects than items.
+/// Documents of the items that have this number, with their projects. One look-up a project:
+/// there are far fewer projects than items.
 ///
 /// # Errors
 /// Those of SQLite.
-pub fn numbered(tx: &ReadTx<'_>, item_type: ItemType, iid: i64) -> Result<Vec<(i64, String)>> {
+pub fn numbered(tx: &ReadTx<'_>, item_type: ItemType, iid: i64) -> Result<Vec<(i64, i64)>> {
     let sql = match item_type {
         ItemType::Issue => {
-            "SELECT d.id, p.path FROM projects AS p
+            "SELECT d.id, p.id FROM projects AS p
                CROSS JOIN issues AS i ON i.project_id = p.id AND i.iid = ?1
                JOIN documents AS d ON d.source_type = 'issue' AND d.source_id = i.id ORDER BY d.id"
         }
         ItemType::MergeRequest => {
-            "SELECT d.id, p.path FROM projects AS p
+            "SELECT d.id, p.id FROM projects AS p
                CROSS JOIN merge_requests AS m ON m.project_id = p.id AND m.iid = ?1
                JOIN documents AS d ON d.source_type = 'merge_request' AND d.source_id = m.id ORDER BY d.id"
         }
