@@ -338,7 +338,10 @@ impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode;
         let kind = match error.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ErrorKind::DatabaseBusy,
+            // The last one: another process is stopped while it changes the index of the log.
+            Some(
+                ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed,
+            ) => ErrorKind::DatabaseBusy,
             Some(ErrorCode::DiskFull) => ErrorKind::DiskFull,
             Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => ErrorKind::Io,
             Some(ErrorCode::OperationInterrupted) => ErrorKind::Interrupted,

@@ -61,9 +61,10 @@ pub fn point(name: &'static str) {
     }
 }
 
-/// Passes a point at which work can be held until it is told to end: the process is stopped as
-/// by SIGSTOP, and when it goes on, this point waits for `is_over`. So a signal that is sent
-/// meanwhile is sure to find the work under way.
+/// Passes a point at which work can be held until it is told to end.
+///
+/// The process is stopped as by SIGSTOP, and when it goes on, this point waits for `is_over`. So
+/// a signal that is sent meanwhile is sure to find the work under way.
 #[cfg(debug_assertions)]
 pub fn held_until(name: &'static str, is_over: impl Fn() -> bool) {
     use rustix::process::{Signal, getpid, kill_process};

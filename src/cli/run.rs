@@ -26,7 +26,7 @@ use crate::job::Job;
 use crate::job::graph::Selection;
 use crate::store::lock::LockState;
 use crate::store::runs::{self, NewRun, RunState};
-use crate::store::{Store, lock, queues};
+use crate::store::{Store, lock, queues, waits};
 
 /// Run a job.
 #[derive(Debug, clap::Args)]
@@ -270,6 +270,14 @@ fn run_steps(env: &RunEnv<'_>, plan: &RunPlan<'_>, taken: &Taken) -> Result<RunR
             "the process of an earlier run died; its run is closed as abandoned"
         );
     }
+    let now = clock::now_ms();
+    if env.store.read(|tx| waits::are_beyond_reason(tx, now))? {
+        let n = env.store.write(|tx| waits::end_beyond_reason(tx, now))?;
+        tracing::warn!(
+            entries = n,
+            "entries waited for times that only a clock that was ahead can have written; they are ready again"
+        );
+    }
     if env.options.retry_failed {
         let n = env.store.write(queues::retry_failed)?;
         tracing::info!(entries = n, "entries that failed are ready again");
@@ -407,6 +415,7 @@ fn reply(answer: &RunAnswer, app: &mut App) -> Result<()> {
             let mark = match step.outcome {
                 "succeeded" => out.paint("32", "ok     "),
                 "skipped" => out.paint("2", "skipped"),
+                "cancelled" => out.paint("33", "stopped"),
                 _ => out.paint("31", "failed "),
             };
             let seconds = step.elapsed_ms as f64 / 1000.0;

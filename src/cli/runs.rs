@@ -125,7 +125,10 @@ fn cancel(run_id: i64, app: &mut App) -> Result<()> {
     let asked = store.write(|tx| runs::request_cancel(tx, run_id, clock::now_ms()))?;
     if !asked {
         let run = store.read(|tx| runs::get(tx, run_id))?;
-        return Err(Error::new(ErrorKind::Usage, format!("run {run_id} is not running: it {}", run.state)));
+        return Err(Error::new(
+            ErrorKind::Usage,
+            format!("run {run_id} is over: its state is {}", run.state),
+        ));
     }
     app.reply(&serde_json::json!({ "run": run_id, "cancel_requested": true }), |out| {
         out.line(format!("Run {run_id} is asked to stop; it sees the request with its next heartbeat."))

@@ -13,7 +13,7 @@ use super::cancel::{Cancel, StopReason};
 use super::process;
 use crate::clock::{self, Millis};
 use crate::config::LockConfig;
-use crate::error::{ErrorKind, Result, io_error};
+use crate::error::{Error, ErrorKind, Result, io_error};
 use crate::store::lock::{self, Acquired, Claim, HeartbeatConnection, LockState};
 use crate::store::runs::NewRun;
 use crate::store::{Fence, Store};
@@ -103,7 +103,17 @@ pub fn take(
         cancel.check()?;
         // Read first: a lock that is held is seen without the write lock, which its holder may be
         // stopped with, and whoever only waits is in no writer's way.
-        let seen = store.read(lock::state)?;
+        let seen = match store.read(lock::state) {
+            Ok(seen) => seen,
+            Err(error) => {
+                let error = lock::explain_busy(store.path(), None, error);
+                if !waits_on(&error, if_locked, started) {
+                    return Err(error);
+                }
+                pause(cancel, poll);
+                continue;
+            }
+        };
         let is_free = seen.owner.is_none() || dead == Some((seen.token, seen.beat));
         let held = if is_free {
             // What is left of the wait bounds the database's own wait: the two must not add up.
@@ -119,24 +129,19 @@ pub fn take(
                     return Ok(Outcome::Taken(Taken { fence, run_id, abandoned }));
                 }
                 Ok(Acquired::Held(held)) => held,
-                Err(error) => {
-                    let is_busy = matches!(error.kind(), ErrorKind::DatabaseBusy | ErrorKind::Locked);
-                    match if_locked {
-                        // A holder that hangs inside a transaction: waiting for it is what was
-                        // asked for.
-                        IfLocked::Wait(limit)
-                            if is_busy && clock::since_boot().saturating_sub(started) < limit =>
-                        {
-                            tracing::info!("waiting for the write lock: {error}");
-                            pause(cancel, poll);
-                            continue;
-                        }
-                        IfLocked::Skip if error.kind() == ErrorKind::Locked => {
-                            return Ok(Outcome::Skipped(Box::new(seen)));
-                        }
-                        IfLocked::Wait(_) | IfLocked::Fail | IfLocked::Skip => return Err(error),
-                    }
+                // A holder that hangs inside a transaction: waiting for it is what was asked for.
+                Err(error) if waits_on(&error, if_locked, started) => {
+                    pause(cancel, poll);
+                    continue;
                 }
+                Err(error)
+                    if if_locked == IfLocked::Skip
+                        && error.kind() == ErrorKind::Locked
+                        && seen.owner.is_some() =>
+                {
+                    return Ok(Outcome::Skipped(Box::new(seen)));
+                }
+                Err(error) => return Err(error),
             }
         } else {
             Box::new(seen)
@@ -179,6 +184,19 @@ pub fn take(
         }
         pause(cancel, poll);
     }
+}
+
+/// Whether a wait goes on though the write lock, or the whole database, is another's for now.
+fn waits_on(error: &Error, if_locked: IfLocked, started: Duration) -> bool {
+    let is_busy = matches!(error.kind(), ErrorKind::DatabaseBusy | ErrorKind::Locked);
+    let goes_on = match if_locked {
+        IfLocked::Wait(limit) => is_busy && clock::since_boot().saturating_sub(started) < limit,
+        IfLocked::Fail | IfLocked::Skip => false,
+    };
+    if goes_on {
+        tracing::info!("waiting for the write lock: {error}");
+    }
+    goes_on
 }
 
 /// Sleeps, but not past a stop.

@@ -24,6 +24,9 @@ const STEP_PAGES: std::ffi::c_int = 1024;
 /// Pause before a page is asked for again that another connection holds.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long a restore waits for readers before it leaves its log to others.
+const FOLD_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long the app lock is kept for a restore, without a heartbeat.
 const RESTORE_LEASE_MS: i64 = 30 * 60 * 1000;
 
@@ -200,7 +203,9 @@ impl Store {
         copy_pages(from, &mut handle.connection, cancel, on_progress)?;
         // What was prepared speaks of tables that were replaced; the log holds a whole copy.
         handle.connection.flush_prepared_statement_cache();
-        handle.connection.busy_timeout(self.options.busy_timeout)?;
+        // A reader that looks at the old state for long is not waited for: whoever commits or
+        // closes next folds the log back.
+        handle.connection.busy_timeout(FOLD_PATIENCE)?;
         handle.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         Ok(())
     }
@@ -268,7 +273,7 @@ fn open_any_version(path: &Path, options: OpenOptions) -> Result<Connection> {
     open::look_at(path)?;
     let connection = open::open_file(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.busy_timeout(options.busy_timeout)?;
-    open::refuse_other(&connection, path)?;
+    open::refuse_other(&connection, path).map_err(|error| open::explain_read_only(path, error))?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if !(1..=SCHEMA_VERSION).contains(&version) {
         return Err(Error::new(

@@ -20,6 +20,8 @@ pub(super) struct Blocker {
     pub pid: i64,
     name: Option<String>,
     is_stopped: bool,
+    /// Whether it is another process of this program.
+    pub is_lore: bool,
 }
 
 impl std::fmt::Display for Blocker {
@@ -57,9 +59,15 @@ pub(super) fn find(database: &Path) -> Option<Blocker> {
         .find_map(|(file, byte)| holder(&locks, inode(file)?, byte))?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start().to_owned()).unwrap_or_default();
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-    let name = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
-    Some(Blocker { pid, name, is_stopped: state.starts_with(['T', 't']) })
+    let name = name_of(&pid.to_string());
+    let is_other = u32::try_from(pid).is_ok_and(|pid| pid != std::process::id());
+    let is_lore = is_other && name.is_some() && name == name_of("self");
+    Some(Blocker { pid, name, is_stopped: state.starts_with(['T', 't']), is_lore })
+}
+
+fn name_of(process: &str) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 #[cfg(unix)]

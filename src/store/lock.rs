@@ -340,8 +340,9 @@ pub fn held_error(held: &LockState, now: Millis) -> Error {
 ///
 /// The row of the app lock can be read without the write lock. When it names a holder that is
 /// not known to be gone, the lock is held, whatever its holder is in the middle of: a
-/// start says so, and does not call the database busy.
-pub(super) fn explain_busy(path: &Path, ours: Option<&Fence>, error: Error) -> Error {
+/// start says so, and does not call the database busy. So it does when the row names
+/// nobody, but the process in the way is another lore: it is taking the lock, or just freed it.
+pub(crate) fn explain_busy(path: &Path, ours: Option<&Fence>, error: Error) -> Error {
     if error.kind() != ErrorKind::DatabaseBusy {
         return error;
     }
@@ -368,7 +369,7 @@ pub(super) fn explain_busy(path: &Path, ours: Option<&Fence>, error: Error) -> E
         }
         (Some(held), None) if !process::is_gone(&held.process, &process::own_identity()) => {
             let age = held.heartbeat_at.map_or(0, |at| clock::now_ms().saturating_sub(at).max(0) / 1000);
-            let is_holder = blocker.is_some_and(|blocker| held.process.pid == Some(blocker.pid));
+            let is_holder = blocker.as_ref().is_some_and(|blocker| held.process.pid == Some(blocker.pid));
             let middle = if is_holder { ", in the middle of a write" } else { "" };
             let message = format!(
                 "the app lock is held by job {} on {} pid {}{middle}, last heartbeat {age} s ago, and {blocked}",
@@ -377,6 +378,9 @@ pub(super) fn explain_busy(path: &Path, ours: Option<&Fence>, error: Error) -> E
                 held.process.pid.unwrap_or_default(),
             );
             Error::new(ErrorKind::Locked, message).hint(hint).details(serde_json::json!({ "lock": held }))
+        }
+        (Some(_) | None, None) if blocker.as_ref().is_some_and(|blocker| blocker.is_lore) => {
+            Error::new(ErrorKind::Locked, format!("{blocked}, another run that begins or ends")).hint(hint)
         }
         (Some(_) | None, Some(_) | None) => error.context(blocked).hint(hint),
     }

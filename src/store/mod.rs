@@ -32,6 +32,7 @@ pub mod status;
 pub mod suspects;
 mod tables;
 pub mod tombstones;
+pub mod waits;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

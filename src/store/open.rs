@@ -271,9 +271,12 @@ fn version_error(path: &Path, version: i64) -> Error {
 }
 
 /// A write-ahead log needs its shared-memory file even for reading.
-fn explain_read_only(path: &Path, error: Error) -> Error {
+pub(super) fn explain_read_only(path: &Path, error: Error) -> Error {
     if error.kind() == ErrorKind::Database {
         return error.context(format!("read {}", path.display()));
+    }
+    if error.kind() == ErrorKind::DiskFull {
+        return error.context(format!("write {}", path.display()));
     }
     if error.kind() == ErrorKind::Io {
         return error

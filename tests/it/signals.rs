@@ -130,7 +130,7 @@ fn end_and_resume(bench: &mut Bench, what: &str, n: u32, signal: Signal, expecte
     running.signal(Signal::CONT);
     let begun = Instant::now();
     running.wait(TO_EXIT).fails(143);
-    println!("{what}: over after {} ms", begun.elapsed().as_millis());
+    eprintln!("{what}: over after {} ms", begun.elapsed().as_millis());
     for (rows, sql, n) in [
         ("locks held", "SELECT count(*) FROM app_lock WHERE owner IS NOT NULL", 0),
         ("runs under way", "SELECT count(*) FROM runs WHERE state = 'running'", 0),
