@@ -351,7 +351,8 @@ impl Reader {
             matches!(c, '.' | ',' | ';' | '?' | '(' | ')' | '\'' | '`' | '*' | '<' | '>')
         });
         let inner = literal::without_range(inner.trim_end_matches(['!', ':']));
-        if token.ends_with('*') && !token.ends_with("**") && words(inner).nth(1).is_none() {
+        let is_one = words(inner).nth(1).is_none() || inner.chars().all(|c| is_word_char(c) || c == '_');
+        if token.ends_with('*') && !token.ends_with("**") && is_one {
             return self.require(token);
         }
         if let Some(reference) = literal::reference(inner) {
