@@ -26,6 +26,13 @@ impl Failed {
         }
     }
 
+    /// What to tell, in short.
+    fn message(&self) -> String {
+        match self {
+            Self::Late(error) | Self::Down(error) | Self::Useless(error) => error.to_string(),
+        }
+    }
+
     /// Whether the service should be left alone when this happens again.
     pub const fn is_outage(&self) -> bool {
         match self {

@@ -58,29 +58,38 @@ impl Reranker {
     }
 
     /// Asks how well each text answers the query; texts without a score are those that the
-    /// service is silent about. A text that is refused as too long is cut once.
+    /// service is silent about. Texts that are too many for a request go in two; those that are
+    /// refused as too long are cut once.
     ///
     /// # Errors
     /// See [`Failed`].
     pub async fn scores(&self, query: &str, texts: &[String]) -> Result<Vec<Option<f64>>, Failed> {
         let deadline = Instant::now() + self.timeout;
         let mut out = Vec::with_capacity(texts.len());
-        for batch in texts.chunks(BATCH) {
-            let scores = match self.call(query, batch, deadline).await {
-                Err((failed, true)) => {
-                    let longest = batch.iter().map(|text| text.chars().count()).max().unwrap_or(0);
-                    if longest <= SHORTEST {
-                        return Err(failed);
-                    }
-                    let shorter: Vec<String> = batch
-                        .iter()
-                        .map(|text| text.chars().take((longest / 2).max(SHORTEST)).collect())
-                        .collect();
-                    self.call(query, &shorter, deadline).await.map_err(|(failed, _)| failed)?
+        let mut left: Vec<&[String]> = texts.chunks(BATCH).rev().collect();
+        while let Some(batch) = left.pop() {
+            let refusal = match self.call(query, batch, deadline).await {
+                Ok(scores) => {
+                    out.extend(scores);
+                    continue;
                 }
-                other => other.map_err(|(failed, _)| failed)?,
+                Err(refused) => refused,
             };
-            out.extend(scores);
+            let failed = match refusal {
+                (failed, Refusal::Final) => return Err(failed),
+                (_, Refusal::TooMany) if batch.len() > 1 => {
+                    left.extend(halves(batch).into_iter().rev());
+                    continue;
+                }
+                (failed, Refusal::TooMany | Refusal::TooLong) => failed,
+            };
+            let longest = batch.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+            if longest <= SHORTEST {
+                return Err(failed);
+            }
+            let shorter: Vec<String> =
+                batch.iter().map(|text| text.chars().take((longest / 2).max(SHORTEST)).collect()).collect();
+            out.extend(self.call(query, &shorter, deadline).await.map_err(|(failed, _)| failed)?);
         }
         if out.iter().all(Option::is_none) {
             return Err(self.client.useless("gives no text a score"));
@@ -88,16 +97,16 @@ impl Reranker {
         Ok(out)
     }
 
-    /// One request; with an error, whether shorter texts may help.
+    /// One request; with an error, what may help.
     async fn call(
         &self,
         query: &str,
         texts: &[String],
         deadline: Instant,
-    ) -> Result<Vec<Option<f64>>, (Failed, bool)> {
+    ) -> Result<Vec<Option<f64>>, (Failed, Refusal)> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err((self.client.late(self.timeout), false));
+            return Err((self.client.late(self.timeout), Refusal::Final));
         }
         let base = self.client.path();
         let (path, body) = match self.provider {
@@ -116,10 +125,32 @@ impl Reranker {
         };
         let answer = self.client.post(&path, &body, left).await.map_err(|(failed, status)| {
             let is_size = status.is_some_and(|status| matches!(status.as_u16(), 400 | 413 | 422));
-            (failed, is_size)
+            // "batch size 20 > maximum allowed batch size 8"
+            let refusal = match (is_size, failed.message().contains("batch")) {
+                (false, _) => Refusal::Final,
+                (true, true) => Refusal::TooMany,
+                (true, false) => Refusal::TooLong,
+            };
+            (failed, refusal)
         })?;
-        read(&answer, texts.len()).map_err(|why| (self.client.useless(&why), false))
+        read(&answer, texts.len()).map_err(|why| (self.client.useless(&why), Refusal::Final))
     }
+}
+
+/// What may help when a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// Nothing.
+    Final,
+    /// Fewer texts.
+    TooMany,
+    /// Shorter texts.
+    TooLong,
+}
+
+fn halves<T>(list: &[T]) -> [&[T]; 2] {
+    let (one, two) = list.split_at(list.len().div_ceil(2));
+    [one, two]
 }
 
 /// Reads scores by the index of their text. Scores of other texts than were sent, or two of

@@ -97,7 +97,8 @@ pub enum Mode {
 pub struct Search {
     /// What to look for: a question or key words. Also understood: "a phrase", +must, -mustnot,
     /// begin*, #12, !34, and filters such as is:open label:bug author:ann project:group/app type:mr
-    /// path:src/ after:7d in:title. May be empty when a filter is given: the newest come first.
+    /// path:src/ path:*.rs after:7d in:title; with a dash (-label:bug) they leave out. May be empty when a
+    /// filter is given: the newest come first.
     pub query: String,
     /// hybrid (by words and by meaning, the default), lexical (exact words) or semantic.
     pub mode: Mode,

@@ -50,6 +50,11 @@ fn label(name: &str, known: &[String]) -> Vec<String> {
         return vec![name.to_owned()];
     }
     let folded = fold(name);
+    if let Some(scope) = folded.strip_suffix('*').filter(|scope| scope.ends_with("::")) {
+        // Any label of a scope, as GitLab writes it.
+        let any: Vec<String> = known.iter().filter(|label| fold(label).starts_with(scope)).cloned().collect();
+        return if any.is_empty() { vec![name.to_owned()] } else { any };
+    }
     let same: Vec<String> = known.iter().filter(|label| fold(label) == folded).cloned().collect();
     if !same.is_empty() {
         return same;
@@ -216,6 +221,10 @@ mod tests {
         assert_eq!(means("feature"), ["kind::feature", "type::feature"]);
         assert_eq!(means("type::feature"), ["type::feature"]);
         assert_eq!(means("unknown"), ["unknown"]);
+        assert_eq!(
+            (means("TYPE::*"), means("none::*")),
+            (vec!["type::feature".to_owned()], vec!["none::*".to_owned()])
+        );
     }
 
     #[test]

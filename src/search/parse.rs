@@ -7,15 +7,16 @@
 //! (`code -4`) is text, and so is `-word` when nothing else is asked for. What is pasted (a log, a trace) is read as text:
 //! filters stand in its first line only, and those that cannot be read are words.
 
+mod filters;
+
 use std::collections::BTreeSet;
 
 use super::literal::{self, Reference};
 use super::tokens::{Token, is_invisible, plainly, tokens};
-use super::wanted::{OPERATORS, Wanted};
+use super::wanted::Wanted;
 use super::words::{is_stop_word, is_word_char, words};
 use crate::clock::Millis;
 use crate::content::{ItemType, SourceType};
-use crate::diagnostic::nearest;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Distinct words that one query may hold; more are left out with a warning.
@@ -26,10 +27,6 @@ const PROSE: usize = 12;
 
 /// Words beside literals up to which a query is about the literals.
 const FREE_WORDS: usize = 3;
-
-/// Letters of a name in front of a colon from which a slip in it is told: short ones are near
-/// everything.
-const MIN_NAME: usize = 4;
 
 /// Characters of a query that are read.
 const MAX_CHARS: usize = 65_536;
@@ -246,57 +243,6 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads a filter; whether it was one.
-    fn filter(&mut self, bare: &str, quoted: Option<&str>, now: Millis) -> Result<bool> {
-        let unsigned = bare.strip_prefix(['-', '+']).unwrap_or(bare);
-        let Some((name, value)) = unsigned.split_once(':') else { return Ok(false) };
-        let name = name.to_lowercase();
-        if !self.has_filters {
-            return Ok(false);
-        }
-        if !OPERATORS.contains(&name.as_str()) {
-            self.maybe_meant(&name, value);
-            return Ok(false);
-        }
-        let value = quoted.filter(|_| value.is_empty()).unwrap_or(value);
-        if value.trim().is_empty() {
-            if quoted.is_some() {
-                return Err(
-                    Error::usage(format!("{name}: is empty")).hint("give it a value, or leave it out")
-                );
-            }
-            return Ok(false);
-        }
-        let mut wanted = self.query.wanted.clone();
-        let set = if bare.starts_with('-') {
-            wanted.set_not(&name, value, &format!("-{name}:"), now)
-        } else {
-            wanted.set(&name, value, &format!("{name}:"), now)
-        };
-        match set {
-            Ok(()) => self.query.wanted = wanted,
-            Err(error) if self.is_pasted => {
-                self.query.warnings.push(format!("read as text: {}", error.full_message()));
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(true)
-    }
-
-    /// Says so when a text reads like a filter with a slip in its name.
-    fn maybe_meant(&mut self, name: &str, value: &str) {
-        let is_name = name.len() >= MIN_NAME && name.chars().all(|c| c.is_ascii_lowercase());
-        if self.is_pasted || !is_name || !value.starts_with(char::is_alphanumeric) {
-            return;
-        }
-        if let Some(near) = nearest(name, OPERATORS.iter().copied()) {
-            self.query
-                .warnings
-                .push(format!("{name}: is no filter and was read as text; did you mean {near}:?"));
-        }
-    }
-
     fn add_text(&mut self, text: &str) {
         for token in text.split_whitespace() {
             let meaning = &mut self.query.meaning;
@@ -351,7 +297,8 @@ impl Reader {
             matches!(c, '.' | ',' | ';' | '?' | '(' | ')' | '\'' | '`' | '*' | '<' | '>')
         });
         let inner = literal::without_range(inner.trim_end_matches(['!', ':']));
-        if token.ends_with('*') && !token.ends_with("**") && words(inner).nth(1).is_none() {
+        let is_one = words(inner).nth(1).is_none() || inner.chars().all(|c| is_word_char(c) || c == '_');
+        if token.ends_with('*') && !token.ends_with("**") && is_one {
             return self.require(token);
         }
         if let Some(reference) = literal::reference(inner) {

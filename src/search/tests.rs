@@ -108,6 +108,10 @@ fn a3_16_a_prefix_finds_words_that_stemming_shortened() {
         assert_eq!(iids(&ask(&store, text)), [1], "{text}");
     }
     assert!(ask(&store, "zebr*").hits.is_empty());
+    let (_dir, store) = among(&[doc(1, "x", "the jwt_tokens expire"), doc(2, "x", "a token, a jwt")]);
+    for text in ["jwt_tok*", "jwt_token*", "jwt_tokens*"] {
+        assert_eq!(iids(&ask(&store, text)), [1], "{text}");
+    }
 }
 
 #[test]
@@ -301,6 +305,7 @@ fn a_named_item_comes_first() {
     docs.push(doc(12, "the one", "itself"));
     docs.push(Doc { project: 3, ..doc(12, "namesake", "elsewhere") });
     docs.push(Doc::merge_request(34, "a change", "text"));
+    docs.push(Doc { confidential: true, ..doc(77, "hidden", "the number 34") });
     let (_dir, store) = among(&docs);
     let found = ask(&store, "#12");
     assert_eq!(iids(&found)[..2], [12, 12]);
@@ -312,7 +317,7 @@ fn a_named_item_comes_first() {
     assert!(ask(&store, "#999").hits.is_empty());
     assert_eq!(iids(&ask(&store, "issue 12"))[..2], [12, 12]);
     assert_eq!(iids(&ask(&store, "MR 34"))[0], 34);
-    assert_eq!(iids(&ask(&store, "34")), [34], "no text holds it");
+    assert_eq!(iids(&ask(&store, "34")), [34], "no text that may be seen holds it");
     assert_eq!(iids(&ask(&store, "GROUP/App#12"))[0], 12);
     assert!(!ask(&store, "12").hits[0].explain.pinned, "some texts do");
 }

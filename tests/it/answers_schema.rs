@@ -71,7 +71,7 @@ fn answers() -> Vec<(&'static str, Value)> {
         &["query", "?!", "--json"][..],
         &["query", "x", "--type", "epic", "--json"],
         &["query", "x", "--mode", "semantic", "--json"],
-        &["query", "two", "words", "--json"],
+        &["query", "x", "--limit", "none", "--json"],
         &["show", "#99999", "--json"],
     ] {
         out.push(("FailedAnswer", bench.lore(args).json()));

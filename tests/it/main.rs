@@ -89,6 +89,7 @@ mod rerank;
 /// `--resume` and `--skip-if-fresh`.
 mod resume;
 /// docs/seeds.md names a test for each behaviour.
+mod seed_rows;
 mod seeds_docs;
 /// Every kind of step, stopped by a signal; a clock that jumps.
 mod signals;

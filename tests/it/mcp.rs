@@ -413,6 +413,22 @@ fn it_ends_with_its_input_and_with_a_signal_and_answers_what_was_asked_before() 
 }
 
 #[test]
+fn what_an_issue_became_is_told_to_those_alone_who_may_see_it() {
+    let bench = two_projects();
+    open(&bench.database())
+        .execute_batch(
+            "UPDATE issues SET moved_to_gitlab_id = 77 WHERE iid = 1; UPDATE issues SET gitlab_id = 77 WHERE iid = 2",
+        )
+        .unwrap();
+    let shown = |more: &[&str]| bench.lore([&["show", "group/app#1"], more].concat()).ok();
+    assert!(shown(&["--include-confidential"]).contains("Moved to: group/app#2"));
+    assert!(!shown(&[]).contains("#2") && !shown(&["--scope", "app"]).contains("Moved to"));
+    let mut session = Session::new(&bench, &["--scope", "app"]);
+    let text = session.data("get_thread", &json!({ "reference": "group/app#1" })).to_string();
+    assert!(!text.contains("#2"), "{text}");
+}
+
+#[test]
 fn a_last_line_without_its_end_is_answered_too() {
     let bench = Bench::demo();
     let mut session = Session::new(&bench, &[]);
@@ -456,7 +472,7 @@ fn services_that_fail_are_left_alone_by_the_calls_that_follow() {
         assert!(!answer["results"].as_array().unwrap().is_empty());
         warnings = answer["warnings"].as_array().unwrap().clone();
     }
-    assert_eq!((embedder.asked().len(), reranker.asked().len()), (2, 4));
+    assert_eq!((embedder.asked().len(), reranker.asked().len()), (2, 2));
     let told = |what: &str| warnings.iter().any(|warning| warning.as_str().unwrap().contains(what));
     assert!(told("left alone for another") && told("not reranked"), "{warnings:?}");
     let text = session.fails("search", &json!({ "query": "upload fails", "mode": "semantic" }));

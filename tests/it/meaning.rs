@@ -93,6 +93,13 @@ fn a_semantic_search_answers_by_meaning_alone_and_obeys_filters() {
             .iter()
             .all(|r| r["explain"]["vector_rank"].is_u64() && r["explain"]["fts_rank"].is_null())
     );
+    assert!(results(&data).iter().all(|r| !r["snippet"].as_str().unwrap().is_empty()), "also without a word");
+    // What holds nothing to be understood is refused before anybody is asked.
+    server.forget();
+    for text in ["?!", "  ", "\"\""] {
+        assert_eq!(bench.lore(["query", text, "--json"]).json()["error"]["code"], "NO_USABLE_TOKENS");
+    }
+    assert!(server.asked().is_empty());
     let merged = ask(&bench, &["upload server is:merged -login", "--mode", "semantic"]);
     assert!(!results(&merged).is_empty());
     assert!(results(&merged).iter().all(|result| result["state"] == "merged"), "{merged}");

@@ -81,6 +81,14 @@ fn a3_03_a_limit_out_of_range_is_refused_or_lowered() {
         let stderr = bench.lore(["query", "upload", "--limit", bad]).fails(2);
         assert!(stderr.contains("--limit"), "{bad}: {stderr}");
     }
+    for bad in ["4", "-1", "x"] {
+        assert!(bench.lore(["query", "upload", "--depth", bad]).fails(2).contains("--depth"), "{bad}");
+    }
+    for bad in ["-1", "4294967296"] {
+        assert!(bench.lore(["query", "upload", "--offset", bad]).fails(2).contains("--offset"), "{bad}");
+    }
+    let beyond = ask(&bench, &["upload", "--mode", "lexical", "--offset", "4294967295"]);
+    assert!(results(&beyond).is_empty() && beyond["total_results"].as_u64().unwrap() > 0);
     let data = ask(&bench, &["upload", "--mode", "lexical", "--limit", "999999999"]);
     assert!(data["warnings"][0].as_str().unwrap().contains("lowered to 100"));
 }

@@ -200,6 +200,17 @@ fn a2_15_texts_are_cut_to_what_the_reranker_takes_around_the_hit() {
 }
 
 #[test]
+fn a2_01_texts_that_are_too_many_for_a_request_go_in_several() {
+    let server = FakeReranker::new(Faults { max_batch: Some(1), ..favours() });
+    let bench = bench(&server);
+    let answer = ask(&bench, &["machine learning"]);
+    assert_eq!((status(&answer), answer["meta"]["rerank"]["scored"].as_u64()), ("ok", Some(3)), "{answer}");
+    assert_eq!(titles(&answer), ["machine learning basics", "learning", WEATHER]);
+    let sizes: Vec<usize> = server.asked().iter().map(|asked| asked.texts().len()).collect();
+    assert_eq!(sizes, [3, 2, 1, 1, 1]);
+}
+
+#[test]
 fn a4_07_the_least_score_speaks_of_the_score_that_is_shown() {
     let server = FakeReranker::new(favours());
     let bench = bench(&server);

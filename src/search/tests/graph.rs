@@ -198,6 +198,49 @@ fn counts_speak_of_what_may_be_seen() {
 }
 
 #[test]
+fn a4_13_nothing_hidden_is_counted_hinted_suggested_or_linked() {
+    let talk = Doc { internal: true, ..Doc::discussion(&doc(1, "pump", "x"), "see #5") };
+    let docs = [
+        doc(1, "pump", "x"),
+        Doc {
+            confidential: true,
+            author: Some("mole".to_owned()),
+            labels: vec!["plot".to_owned()],
+            paths: vec!["burrow/a.rs".to_owned()],
+            ..doc(2, "pump zebra", "x")
+        },
+        Doc { project: 3, author: Some("rook".to_owned()), ..doc(3, "pump zebra", "x") },
+        talk,
+        doc(5, "behind", "y"),
+    ];
+    let (_dir, store) = with(&docs);
+    refer(&store, 4, "mentions", "issue", "group/app", 5);
+    let scope = Scope { projects: Some(vec!["group/*".to_owned()]), include_restricted: false };
+    let options = Options { explain: true, facets: true, ..Options::default() };
+    let ask = |text: &str| {
+        let asked = Request { scope: scope.clone(), options: options.clone(), ..request(text) };
+        answer(&store, &asked).unwrap()
+    };
+    let found = ask("pump");
+    assert_eq!(iids(&found), [1], "what an internal note refers to is no neighbour");
+    let facets = found.facets.unwrap();
+    assert_eq!((facets.total, facets.project.values.len()), (1, 1));
+    let told = format!("{facets:?}");
+    assert!(!told.contains("plot") && !told.contains("mole") && !told.contains("rook"), "{told}");
+    let hints = ask("pump mole plot rook burrow/a.rs app").hints;
+    let names: Vec<&str> = hints.iter().map(|hint| hint.name.as_str()).collect();
+    assert_eq!(names, ["group/app"]);
+    assert_eq!(ask("pump label:none").loosened[0].documents, 1);
+    assert!(ask("zebra label:none").loosened.is_empty());
+    assert_eq!(ask("zebra").terms[0].documents, 0);
+    // A name means what it means among the projects that may be seen.
+    execute(&store, "INSERT INTO labels(project_id, name) VALUES (1, 'type::feature'), (3, 'feature')");
+    execute(&store, "INSERT INTO document_labels VALUES (1, 'type::feature')");
+    assert_eq!(iids(&ask("label:feature")), [1]);
+    assert!(iids(&super::ask(&store, "label:feature")).is_empty(), "the other project has this very label");
+}
+
+#[test]
 fn home_projects_come_first_and_age_counts_when_it_is_wanted() {
     let (_dir, store) = with(&[doc(1, "pump", "v"), Doc { project: 2, ..doc(2, "pump", "v") }]);
     let home = Options { home: Some(vec!["group/lib".to_owned()]), ..Options::default() };

@@ -33,6 +33,8 @@ pub struct Faults {
     pub refuse_empty: bool,
     /// A longer text fails the whole request, in characters.
     pub max_chars: Option<usize>,
+    /// Texts in a request at most.
+    pub max_batch: Option<usize>,
     /// Every request fails with this status.
     pub status: Option<u16>,
     /// How late every answer comes.
@@ -138,6 +140,10 @@ fn reply(faults: &Faults, asked: &Asked) -> Reply {
         return Reply::json(200, &json!({ "choices": [{ "index": 0, "message": message }] }));
     }
     let texts = asked.texts();
+    if faults.max_batch.is_some_and(|most| texts.len() > most) {
+        let said = format!("batch size {} > maximum allowed batch size {:?}", texts.len(), faults.max_batch);
+        return Reply::json(413, &json!({ "error": said, "error_type": "Validation" }));
+    }
     let too_long = faults.max_chars.is_some_and(|most| texts.iter().any(|text| text.chars().count() > most));
     if too_long || (faults.refuse_empty && texts.iter().any(|text| text.trim().is_empty())) {
         return Reply::json(422, &json!({ "error": "Input validation error", "error_type": "Validation" }));
