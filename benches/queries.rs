@@ -134,7 +134,7 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
             .unwrap();
     }
     let mut random = Random(42);
-    let mut lengths = vec![0_u16];
+    let mut lengths = vec![[0_u16; 4]];
     let batch = 1_000;
     for first in (1..=documents).step_by(batch) {
         let tx = connection.unchecked_transaction().unwrap();
@@ -147,7 +147,7 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
             let updated = 1_600_000_000_000_i64 + below(&mut random, 100_000_000) as i64 * 1_000;
             let header = format!("[[{kind}]] #{id}\n");
             let text = format!("{header}{}", language.text(&mut random, words));
-            lengths.push((words + if kind == "discussion" { 0 } else { title }) as u16);
+            lengths.push([if kind == "discussion" { 0 } else { title as u16 }, words as u16, 0, 0]);
             let title = (kind != "discussion").then(|| language.text(&mut random, title));
             tx.prepare_cached(
                 "INSERT INTO temp.stage(id, source_type, source_id, project_id, item_type, item_id, item_iid, author_username, created_at,
@@ -175,8 +175,8 @@ fn fill(connection: &Connection, documents: usize, language: &Language) {
     }
     let tx = connection.unchecked_transaction().unwrap();
     for (block, lengths) in lengths.chunks(1_024).enumerate() {
-        let mut bytes: Vec<u8> = lengths.iter().flat_map(|length| length.to_le_bytes()).collect();
-        bytes.resize(2_048, 0);
+        let mut bytes: Vec<u8> = lengths.iter().flatten().flat_map(|length| length.to_le_bytes()).collect();
+        bytes.resize(8_192, 0);
         tx.execute("INSERT INTO document_lengths VALUES (?1, ?2)", params![block as i64, bytes]).unwrap();
     }
     tx.commit().unwrap();

@@ -106,6 +106,8 @@ pub enum NerFallback {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FusionMethod {
+    /// Scores are counted from the worst in standard deviations of the list, weighted and added.
+    Deviations,
     /// Scores are divided by the best, weighted and added.
     Share,
     /// Scores are spread over 0 to 1, weighted and added.

@@ -255,8 +255,9 @@ pub struct QueryConfig {
     pub terms_weight: f64,
     /// Candidates that each retriever hands on. Default 200.
     pub candidates: usize,
-    /// How the lists by words and by meaning become one: `minmax` (scores spread over 0 to 1),
-    /// `share` (scores as shares of the best) or `rrf` (reciprocal ranks). Default `minmax`.
+    /// How the lists by words and by meaning become one: `deviations` (scores in standard
+    /// deviations of their list), `minmax` (spread over 0 to 1), `share` (as shares of the best) or
+    /// `rrf` (reciprocal ranks). Default `deviations`.
     pub fusion: FusionMethod,
     /// Share of the words in a fused score, 0 to 1; the rest is that of the meaning. Default 0.5.
     pub lexical_weight: f64,
@@ -319,7 +320,7 @@ impl Default for QueryConfig {
             thread_weight: 0.5,
             terms_weight: 1.0,
             candidates: 200,
-            fusion: FusionMethod::Minmax,
+            fusion: FusionMethod::Deviations,
             lexical_weight: 0.5,
             rrf_k: 60.0,
             graph_factor: 0.4,

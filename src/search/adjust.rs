@@ -51,6 +51,8 @@ pub struct Boosts {
     pub neighbour: f64,
     /// Results from which neighbours are looked for.
     pub parents: usize,
+    /// Neighbours of one item.
+    pub neighbours: usize,
     /// For items that many others refer to.
     pub hub: f64,
     /// References from other items that make a hub.

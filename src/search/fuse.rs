@@ -17,6 +17,9 @@ pub enum Method {
     MinMax,
     /// Scores of each list are divided by its best, weighted and added: 0 stays 0.
     Share,
+    /// Scores of each list are counted from its worst in its standard deviations, weighted and
+    /// added: what stands out from its list counts for more than the first among equals.
+    Deviations,
 }
 
 /// One retriever's answer.
@@ -30,6 +33,11 @@ pub struct Bucket<'a> {
     pub hits: &'a [(i64, f64)],
     /// Hits below this score are left out before fusion.
     pub min_score: Option<f64>,
+    /// Places of the list. Where hits are fewer, no others exist, and for
+    /// [`Method::Deviations`] the places that are left have the score `floor`.
+    pub places: usize,
+    /// Score of what was not found, at most.
+    pub floor: f64,
 }
 
 /// A document in the fused list.
@@ -57,6 +65,7 @@ pub fn fuse(buckets: &[Bucket<'_>], method: Method) -> Vec<Fused> {
         let hits = ranked(bucket);
         let best = hits.first().map_or(0.0, |hit| hit.1);
         let worst = hits.last().map_or(0.0, |hit| hit.1);
+        let spread = Spread::of(&hits, bucket);
         for (idx, (document_id, score)) in hits.into_iter().enumerate() {
             let gain = match method {
                 Method::Rrf { k } => 1.0 / (k.max(0.0) + (idx + 1) as f64),
@@ -64,6 +73,7 @@ pub fn fuse(buckets: &[Bucket<'_>], method: Method) -> Vec<Fused> {
                 Method::MinMax => 1.0,
                 Method::Share if best > 0.0 => (score / best).max(0.0),
                 Method::Share => 1.0,
+                Method::Deviations => spread.gain(score),
             };
             let entry = fused.entry(document_id).or_insert_with(|| Fused {
                 document_id,
@@ -93,6 +103,30 @@ pub fn fuse(buckets: &[Bucket<'_>], method: Method) -> Vec<Fused> {
     list
 }
 
+/// How the scores of a list lie.
+struct Spread {
+    worst: f64,
+    deviation: f64,
+}
+
+impl Spread {
+    fn of(hits: &[(i64, f64)], bucket: &Bucket<'_>) -> Self {
+        let empty = bucket.places.saturating_sub(hits.len());
+        let last = hits.last().map_or(0.0, |hit| hit.1);
+        let worst = if empty > 0 { last.min(bucket.floor) } else { last };
+        // From the worst on: places that are left add nothing to either sum.
+        let n = (hits.len() + empty).max(1) as f64;
+        let mean = hits.iter().map(|hit| hit.1 - worst).sum::<f64>() / n;
+        let square = hits.iter().map(|hit| (hit.1 - worst).powi(2)).sum::<f64>() / n;
+        Self { worst, deviation: (square - mean * mean).max(0.0).sqrt() }
+    }
+
+    fn gain(&self, score: f64) -> f64 {
+        let gain = (score - self.worst) / self.deviation;
+        if gain.is_finite() { gain } else { 1.0 }
+    }
+}
+
 /// The hits of a bucket that count, best first, each document once.
 fn ranked(bucket: &Bucket<'_>) -> Vec<(i64, f64)> {
     if bucket.weight <= 0.0 || !bucket.weight.is_finite() {
@@ -120,7 +154,7 @@ mod tests {
     const RRF: Method = Method::Rrf { k: 60.0 };
 
     fn bucket<'a>(name: &'static str, weight: f64, hits: &'a [(i64, f64)]) -> Bucket<'a> {
-        Bucket { name, weight, hits, min_score: None }
+        Bucket { name, weight, hits, min_score: None, places: 0, floor: 0.0 }
     }
 
     fn ids(list: &[Fused]) -> Vec<i64> {
@@ -150,6 +184,20 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_out_of_its_list_counts_for_more_than_the_first_among_equals() {
+        let flat = [(1, 0.52), (2, 0.51), (3, 0.50), (4, 0.49), (5, 0.48)];
+        let steep = [(5, 30.0), (1, 10.0), (4, 10.0), (3, 9.0), (2, 9.0)];
+        let list = fuse(&[bucket("a", 0.5, &flat), bucket("b", 0.5, &steep)], Method::Deviations);
+        assert_eq!(ids(&list)[0], 5);
+        // The only document of a hundred that holds a word stands out, the only one of one does not.
+        let only = |places| {
+            let buckets = [bucket("a", 0.5, &flat), Bucket { places, ..bucket("b", 0.5, &[(5, 3.0)]) }];
+            ids(&fuse(&buckets, Method::Deviations))[0]
+        };
+        assert_eq!((only(100), only(1)), (5, 1));
+    }
+
+    #[test]
     fn weak_hits_leave_before_fusion_and_nothing_is_counted_twice() {
         let hits = [(1, 0.9), (1, 0.7), (2, 0.2), (3, f64::NAN)];
         let floor = Bucket { min_score: Some(0.5), ..bucket("v", 1.0, &hits) };
@@ -175,7 +223,8 @@ mod tests {
         prop_oneof![
             (0.0_f64..100.0).prop_map(|k| Method::Rrf { k }),
             Just(Method::MinMax),
-            Just(Method::Share)
+            Just(Method::Share),
+            Just(Method::Deviations)
         ]
     }
 

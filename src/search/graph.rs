@@ -19,8 +19,8 @@ use crate::store::search::{self as sql, ItemKey};
 /// noise.
 pub const PARENTS: usize = 5;
 
-/// Neighbours of one item.
-const NEIGHBOURS: usize = 3;
+/// Neighbours of one item, unless told otherwise.
+pub const NEIGHBOURS: usize = 3;
 
 /// Items from which a further step is taken.
 const FRONTIER: usize = 30;
@@ -74,7 +74,7 @@ pub(super) fn expand(
     for step in 1..=depth.min(MAX_DEPTH) {
         let mut next = Vec::new();
         for parent in &frontier {
-            for link in links(tx, parent.item, sight, NEIGHBOURS)? {
+            for link in links(tx, parent.item, sight, boosts.neighbours)? {
                 // What an item became is that item.
                 let became = link.kind == RefKind::Moved && !link.incoming;
                 let share = if became { 1.0 } else { boosts.neighbour };

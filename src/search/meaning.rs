@@ -26,7 +26,7 @@ use crate::traffic::StatsView;
 const OWN_VECTORS: i64 = 4;
 
 /// Relevance below which a passage has nothing to do with the query.
-const UNRELATED: f64 = 0.1;
+pub(super) const UNRELATED: f64 = 0.1;
 
 /// How queries are embedded.
 pub struct Service<'a> {

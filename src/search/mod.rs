@@ -72,6 +72,10 @@ pub const MAX_LIMIT: usize = 100;
 /// items better than their discussions do.
 pub const DISCUSSION_FACTOR: f64 = 0.5;
 
+/// How much the share of the words moves with what they reach, unless told otherwise
+/// (docs/quality.md).
+pub const COVERAGE: f64 = 2.0;
+
 /// How far the first results move the vector of a long question, unless told otherwise.
 pub const FEEDBACK: f64 = 1.0;
 
@@ -121,6 +125,8 @@ pub struct Settings {
     pub fusion: Method,
     /// Share of the words in a fused score; the rest is that of the meaning.
     pub lexical_weight: f64,
+    /// How much that share moves with what the words reach; 0: not at all.
+    pub coverage: f64,
     /// How far the first results move the vector of a long question; 0: not at all.
     pub feedback: f64,
     /// Coefficients of boosts and penalties.
@@ -136,15 +142,18 @@ impl Settings {
             discussion: DISCUSSION_FACTOR,
             discussion_meaning: 1.0,
             fusion: match config.fusion {
+                FusionMethod::Deviations => Method::Deviations,
                 FusionMethod::Share => Method::Share,
                 FusionMethod::Minmax => Method::MinMax,
                 FusionMethod::Rrf => Method::Rrf { k: config.rrf_k },
             },
             lexical_weight: config.lexical_weight.clamp(0.0, 1.0),
+            coverage: COVERAGE,
             feedback: FEEDBACK,
             boosts: Boosts {
                 neighbour: config.graph_factor,
                 parents: graph::PARENTS,
+                neighbours: graph::NEIGHBOURS,
                 hub: config.hub_factor,
                 hub_least: config.hub_references,
                 by_state: config.state_boosts,

@@ -10,9 +10,6 @@ use crate::store::search::{ItemKey, Scored};
 /// relevant.
 const RAW_HALF: f64 = 8.0;
 
-/// How much the share of the words moves with what they reach (docs/quality.md).
-const COVERAGE: f64 = 2.0;
-
 /// One result.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Entry {
@@ -82,6 +79,12 @@ pub(super) struct Lists<'a> {
     pub(super) method: Method,
     /// Share of the words.
     pub(super) lexical_weight: f64,
+    /// How much that moves with what they reach.
+    pub(super) coverage: f64,
+    /// Places of a list that holds all there is.
+    pub(super) places: usize,
+    /// Score of documents that are not found by meaning, at most.
+    pub(super) unrelated: f64,
     /// Whether there are no further hits by meaning.
     pub(super) exhausted: bool,
 }
@@ -192,10 +195,25 @@ impl Ranking {
         let worded: Vec<(i64, f64)> =
             lists.lexical.entries.iter().map(|entry| (name(entry.id), entry.score)).collect();
         let covered = lists.lexical.entries.iter().map(|entry| entry.relevance).fold(0.0, f64::max);
-        let words = share_of_words(lists.lexical_weight, covered);
+        let words = share_of_words(lists.lexical_weight, covered, lists.coverage);
+        let places = |is_all| if is_all { lists.places } else { 0 };
         let buckets = [
-            Bucket { name: "lexical", weight: words, hits: &worded, min_score: None },
-            Bucket { name: "vector", weight: 1.0 - words, hits: &meant, min_score: None },
+            Bucket {
+                name: "lexical",
+                weight: words,
+                hits: &worded,
+                min_score: None,
+                places: places(lists.lexical.exhausted),
+                floor: 0.0,
+            },
+            Bucket {
+                name: "vector",
+                weight: 1.0 - words,
+                hits: &meant,
+                min_score: None,
+                places: places(lists.exhausted),
+                floor: lists.unrelated,
+            },
         ];
         let fused = fuse::fuse(&buckets, lists.method);
         let mut entries: Vec<Entry> = Vec::new();
@@ -267,8 +285,8 @@ impl Ranking {
 /// Share of the words in a fused score: the configured one when the best document by words
 /// reaches half of the score that is possible; less when no document holds what the query
 /// asks for in these words, and more when one holds nearly all. 0 and 1 stay what they are.
-fn share_of_words(configured: f64, covered: f64) -> f64 {
-    let odds = (COVERAGE * (covered - 0.5)).exp();
+fn share_of_words(configured: f64, covered: f64, coverage: f64) -> f64 {
+    let odds = (coverage * (covered - 0.5)).exp();
     let share = configured * odds / (configured * odds + (1.0 - configured));
     if share.is_finite() { share } else { configured }
 }
@@ -357,16 +375,19 @@ mod tests {
             discussion: 1.0,
             method: Method::MinMax,
             lexical_weight: 0.7,
+            coverage: 2.0,
+            places: 0,
+            unrelated: 0.0,
             exhausted: true,
         })
     }
 
     #[test]
     fn words_count_by_what_they_reach_and_the_extremes_stay() {
-        assert!((share_of_words(0.6, 0.5) - 0.6).abs() < 1e-12);
-        assert!(share_of_words(0.6, 0.1) < 0.45 && share_of_words(0.6, 1.0) > 0.75);
+        assert!((share_of_words(0.6, 0.5, 2.0) - 0.6).abs() < 1e-12);
+        assert!(share_of_words(0.6, 0.1, 2.0) < 0.45 && share_of_words(0.6, 1.0, 2.0) > 0.75);
         for covered in [0.0, 0.3, 1.0] {
-            assert_eq!((share_of_words(0.0, covered), share_of_words(1.0, covered)), (0.0, 1.0));
+            assert_eq!((share_of_words(0.0, covered, 2.0), share_of_words(1.0, covered, 2.0)), (0.0, 1.0));
         }
     }
 

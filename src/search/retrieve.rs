@@ -64,7 +64,7 @@ impl Funnel<'_> {
             self.stages.time("vector", |_| meaning::nearest(tx, found, allowed.as_ref(), depth))?;
         self.stages.add("vector", meaning.elapsed);
         self.stages.sent("vector", meaning.requests);
-        let request = self.request;
+        let (request, corpus) = (self.request, self.corpus);
         self.stages.time("fuse", |_| {
             let ids: Vec<i64> = pinned
                 .iter()
@@ -76,6 +76,11 @@ impl Funnel<'_> {
                 Group::Item => Some(sql::items(tx, &ids)?.into_iter().collect()),
                 Group::None => None,
             };
+            let existing = match request.group {
+                Group::Item => corpus.items,
+                Group::None => corpus.documents,
+            };
+            let existing = usize::try_from(existing).unwrap_or(usize::MAX);
             let fuse = |hits: &[Meant]| {
                 Ranking::fused(&Lists {
                     pinned,
@@ -86,6 +91,9 @@ impl Funnel<'_> {
                     // Without words there is nothing to be put on one scale with.
                     method: if by_words { request.settings.fusion } else { Method::Share },
                     lexical_weight: if by_words { request.settings.lexical_weight } else { 0.0 },
+                    coverage: request.settings.coverage,
+                    places: depth.min(existing),
+                    unrelated: meaning::UNRELATED,
                     exhausted,
                 })
             };
@@ -332,7 +340,7 @@ impl Funnel<'_> {
 /// Items are compared with items; documents with all documents.
 fn average_length(request: &Request, corpus: sql::Corpus) -> Option<f64> {
     match request.group {
-        Group::Item => corpus.item_length,
+        Group::Item => corpus.item_length(&request.settings.weights),
         Group::None => None,
     }
 }

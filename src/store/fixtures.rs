@@ -169,10 +169,12 @@ pub fn store_lengths(tx: &WriteTx<'_>) -> Result<()> {
         .collect::<rusqlite::Result<_>>()?;
     let mut blocks = std::collections::BTreeMap::<i64, Vec<u8>>::new();
     for (id, size) in sizes {
-        let total = u16::try_from(varints(&size)).unwrap_or(u16::MAX);
-        let at = usize::try_from(id % 1024).unwrap() * 2;
-        blocks.entry(id / 1024).or_insert_with(|| vec![0; 2048])[at..at + 2]
-            .copy_from_slice(&total.to_le_bytes());
+        let at = usize::try_from(id % 1024).unwrap() * 8;
+        let block = blocks.entry(id / 1024).or_insert_with(|| vec![0; 8192]);
+        for (column, count) in varints(&size).into_iter().enumerate() {
+            let count = u16::try_from(count).unwrap_or(u16::MAX);
+            block[at + 2 * column..at + 2 * column + 2].copy_from_slice(&count.to_le_bytes());
+        }
     }
     for (block, lengths) in blocks {
         tx.sql()
@@ -181,17 +183,16 @@ pub fn store_lengths(tx: &WriteTx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The sum of SQLite's varints.
-fn varints(bytes: &[u8]) -> u64 {
-    let (mut sum, mut value) = (0, 0_u64);
+/// SQLite's varints.
+fn varints(bytes: &[u8]) -> Vec<u64> {
+    let (mut all, mut value) = (Vec::new(), 0_u64);
     for byte in bytes {
         value = value << 7 | u64::from(byte & 0x7f);
         if byte & 0x80 == 0 {
-            sum += value;
-            value = 0;
+            all.push(std::mem::take(&mut value));
         }
     }
-    sum
+    all
 }
 
 /// Runs SQL that a test needs.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rusqlite::OptionalExtension;
+use rusqlite::{Connection, OptionalExtension};
 
+use super::rank::COLUMNS;
 use super::sources::json_ids;
 use super::{ReadTx, WriteTx, open};
 use crate::error::{Error, Result};
@@ -12,22 +13,28 @@ use crate::error::{Error, Result};
 /// Documents of one row of `document_lengths`.
 pub const LENGTHS_PER_BLOCK: i64 = 1024;
 
+/// Bytes of one document in `document_lengths`: two a column.
+const LENGTH_BYTES: usize = 2 * COLUMNS;
+
 /// Bytes of one row of `document_lengths`.
-const BLOCK_BYTES: usize = 2048;
+const BLOCK_BYTES: usize = 1024 * LENGTH_BYTES;
+
+/// Tokens of a document in each column, saturating.
+type Tokens = [u16; COLUMNS];
 
 /// Stores the token counts of documents that were just written.
 ///
 /// # Errors
 /// SQLite's.
 pub fn update_lengths(tx: &WriteTx<'_>, ids: &[i64]) -> Result<()> {
-    let mut lengths: BTreeMap<i64, u16> = ids.iter().map(|id| (*id, 0)).collect();
+    let mut lengths: BTreeMap<i64, Tokens> = ids.iter().map(|id| (*id, Tokens::default())).collect();
     let mut statement = tx.sql().prepare_cached(
         "SELECT s.id, s.sz FROM json_each(?1) j CROSS JOIN documents_fts_docsize s ON s.id = j.value",
     )?;
     let mut rows = statement.query([json_ids(ids)])?;
     while let Some(row) = rows.next()? {
         let size = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-        lengths.insert(row.get(0)?, total_tokens(size));
+        lengths.insert(row.get(0)?, tokens(size));
     }
     patch_lengths(tx, &lengths)
 }
@@ -38,7 +45,7 @@ pub fn update_lengths(tx: &WriteTx<'_>, ids: &[i64]) -> Result<()> {
 /// # Errors
 /// SQLite's.
 pub fn clear_lengths(tx: &WriteTx<'_>, ids: &[i64]) -> Result<()> {
-    patch_lengths(tx, &ids.iter().map(|id| (*id, 0)).collect())
+    patch_lengths(tx, &ids.iter().map(|id| (*id, Tokens::default())).collect())
 }
 
 /// Makes all token counts anew.
@@ -46,8 +53,16 @@ pub fn clear_lengths(tx: &WriteTx<'_>, ids: &[i64]) -> Result<()> {
 /// # Errors
 /// SQLite's.
 pub fn rebuild_lengths(tx: &WriteTx<'_>) -> Result<()> {
-    tx.sql().execute("DELETE FROM document_lengths", [])?;
-    let mut statement = tx.sql().prepare("SELECT id, sz FROM documents_fts_docsize ORDER BY id")?;
+    fill_lengths(tx.sql())
+}
+
+/// As [`rebuild_lengths`], while the schema is brought up to date.
+///
+/// # Errors
+/// SQLite's.
+pub(super) fn fill_lengths(sql: &Connection) -> Result<()> {
+    sql.execute("DELETE FROM document_lengths", [])?;
+    let mut statement = sql.prepare("SELECT id, sz FROM documents_fts_docsize ORDER BY id")?;
     let mut rows = statement.query([])?;
     let mut current: Option<(i64, Vec<u8>)> = None;
     while let Some(row) = rows.next()? {
@@ -56,20 +71,20 @@ pub fn rebuild_lengths(tx: &WriteTx<'_>) -> Result<()> {
         if current.as_ref().is_none_or(|(open, _)| *open != block)
             && let Some((done, bytes)) = current.replace((block, vec![0; BLOCK_BYTES]))
         {
-            write_block(tx, done, &bytes)?;
+            write_block(sql, done, &bytes)?;
         }
         if let Some((_, bytes)) = &mut current {
-            set_length(bytes, id, total_tokens(row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?));
+            set_length(bytes, id, tokens(row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?));
         }
     }
     if let Some((done, bytes)) = current {
-        write_block(tx, done, &bytes)?;
+        write_block(sql, done, &bytes)?;
     }
     Ok(())
 }
 
-fn patch_lengths(tx: &WriteTx<'_>, lengths: &BTreeMap<i64, u16>) -> Result<()> {
-    let mut blocks: BTreeMap<i64, Vec<(i64, u16)>> = BTreeMap::new();
+fn patch_lengths(tx: &WriteTx<'_>, lengths: &BTreeMap<i64, Tokens>) -> Result<()> {
+    let mut blocks: BTreeMap<i64, Vec<(i64, Tokens)>> = BTreeMap::new();
     for (id, length) in lengths {
         blocks.entry(id / LENGTHS_PER_BLOCK).or_default().push((*id, *length));
     }
@@ -84,37 +99,39 @@ fn patch_lengths(tx: &WriteTx<'_>, lengths: &BTreeMap<i64, u16>) -> Result<()> {
         for (id, length) in patches {
             set_length(&mut bytes, id, length);
         }
-        write_block(tx, block, &bytes)?;
+        write_block(tx.sql(), block, &bytes)?;
     }
     Ok(())
 }
 
-fn set_length(block: &mut [u8], id: i64, length: u16) {
-    let at = usize::try_from(id % LENGTHS_PER_BLOCK).unwrap_or(0) * 2;
-    if let Some(place) = block.get_mut(at..at + 2) {
-        place.copy_from_slice(&length.to_le_bytes());
+fn set_length(block: &mut [u8], id: i64, length: Tokens) {
+    let at = usize::try_from(id % LENGTHS_PER_BLOCK).unwrap_or(0) * LENGTH_BYTES;
+    if let Some(place) = block.get_mut(at..at + LENGTH_BYTES) {
+        for (byte, value) in place.iter_mut().zip(length.into_iter().flat_map(u16::to_le_bytes)) {
+            *byte = value;
+        }
     }
 }
 
-fn write_block(tx: &WriteTx<'_>, block: i64, bytes: &[u8]) -> Result<()> {
-    tx.sql()
-        .prepare_cached(
-            "INSERT INTO document_lengths(block, lengths) VALUES (?1, ?2)
-             ON CONFLICT(block) DO UPDATE SET lengths = excluded.lengths",
-        )?
-        .execute((block, bytes))?;
+fn write_block(sql: &Connection, block: i64, bytes: &[u8]) -> Result<()> {
+    sql.prepare_cached(
+        "INSERT INTO document_lengths(block, lengths) VALUES (?1, ?2)
+         ON CONFLICT(block) DO UPDATE SET lengths = excluded.lengths",
+    )?
+    .execute((block, bytes))?;
     Ok(())
 }
 
-/// Sums the token counts of all columns: FTS5 stores one SQLite varint for each.
-fn total_tokens(size: &[u8]) -> u16 {
+/// The token counts of the columns: FTS5 stores one SQLite varint for each.
+fn tokens(size: &[u8]) -> Tokens {
     let mut rest = size;
-    let mut total = 0_u64;
-    while let Some((count, read)) = varint(rest) {
-        total = total.saturating_add(count);
-        rest = &rest[read..];
+    let mut tokens = Tokens::default();
+    for column in &mut tokens {
+        let Some((count, read)) = varint(rest) else { break };
+        *column = u16::try_from(count).unwrap_or(u16::MAX);
+        rest = rest.get(read..).unwrap_or_default();
     }
-    u16::try_from(total).unwrap_or(u16::MAX)
+    tokens
 }
 
 /// Reads one SQLite varint: seven bits a byte, the highest first, eight in a ninth byte.
@@ -218,10 +235,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_counts_are_sums_of_varints() {
-        assert_eq!(total_tokens(&[3, 0x81, 0x00, 0]), 131);
-        assert_eq!(total_tokens(&[]), 0);
-        assert_eq!(total_tokens(&[0x84, 0x80, 0x00]), u16::MAX, "saturates");
+    fn token_counts_are_varints() {
+        assert_eq!(tokens(&[3, 0x81, 0x00, 0, 7]), [3, 128, 0, 7]);
+        assert_eq!(tokens(&[]), [0; COLUMNS]);
+        assert_eq!(tokens(&[0x84, 0x80, 0x00]), [u16::MAX, 0, 0, 0], "saturates");
         assert_eq!(varint(&[0xFF; 9]), Some((u64::MAX, 9)));
         assert_eq!(varint(&[0x80]), None);
     }

@@ -17,7 +17,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0004_related.sql"),
     include_str!("../../migrations/0005_suspects.sql"),
     include_str!("../../migrations/0006_query_indexes.sql"),
+    include_str!("../../migrations/0007_lengths.sql"),
 ];
+
+/// The version from which token counts are kept by column; older ones are counted anew.
+const LENGTHS_BY_COLUMN: i64 = 7;
 
 /// Version of the schema that this binary reads and writes (`PRAGMA user_version`).
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
@@ -216,6 +220,9 @@ fn migrate_from(connection: &mut Connection, path: &Path, seen: i64) -> Result<(
                 .because(error)
                 .hint("the database is unchanged; restore a backup or report this")
         })?;
+    }
+    if (1..LENGTHS_BY_COLUMN).contains(&version) {
+        super::fts::fill_lengths(&tx)?;
     }
     tx.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     tx.commit()?;

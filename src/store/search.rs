@@ -74,32 +74,46 @@ pub fn projects(tx: &ReadTx<'_>) -> Result<Vec<KnownProject>> {
 pub struct Corpus {
     /// Number of documents.
     pub documents: i64,
-    /// Words of an issue or merge request with its threads on average, when it can be told.
-    pub item_length: Option<f64>,
+    /// Number of issues and merge requests.
+    pub items: i64,
+    /// Words of title, text, threads and terms, over all documents.
+    pub tokens: [i64; rank::COLUMNS],
+}
+
+impl Corpus {
+    /// Weighted words of an issue or merge request with its threads on average, when it can be
+    /// told.
+    ///
+    /// Discussions are short and many. Against an average that they pull down every item looks
+    /// long, so items are compared with items. The words of the discussions are told by the
+    /// words of the threads, which are the same texts.
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+    pub fn item_length(&self, weights: &[f64; rank::COLUMNS]) -> Option<f64> {
+        let [title, text, thread, terms] = self.tokens;
+        let sum = |tokens: [i64; rank::COLUMNS]| -> f64 {
+            tokens.iter().zip(weights).map(|(tokens, weight)| *tokens as f64 * weight).sum()
+        };
+        let of_items = sum([title, (text - thread).max(0), thread, terms]);
+        (self.items > 0 && self.items < self.documents)
+            .then(|| of_items / self.items as f64)
+            .filter(|length| *length > sum(self.tokens) / self.documents as f64)
+    }
 }
 
 /// Reads the size of the index; the two counts look at the pages of an index only.
-///
-/// Discussions are short and many. Against an average that they pull down every item looks
-/// long, so items are compared with items. The words of the discussions are told by the words
-/// of the threads, which are the same texts.
 ///
 /// # Errors
 /// Those of SQLite.
 pub fn corpus(tx: &ReadTx<'_>) -> Result<Corpus> {
     let mut statement = tx.sql().prepare_cached(
-        "SELECT lore_documents(documents_fts), lore_tokens(documents_fts, -1), lore_tokens(documents_fts, 2),
-                (SELECT count(*) FROM issues) + (SELECT count(*) FROM merge_requests)
+        "SELECT lore_documents(documents_fts), (SELECT count(*) FROM issues) + (SELECT count(*) FROM merge_requests),
+                lore_tokens(documents_fts, 0), lore_tokens(documents_fts, 1),
+                lore_tokens(documents_fts, 2), lore_tokens(documents_fts, 3)
            FROM documents_fts LIMIT 1",
     )?;
     let row = |row: &rusqlite::Row<'_>| {
-        let (documents, tokens, in_threads, items): (i64, i64, i64, i64) =
-            (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-        let item_length = (items > 0 && items < documents)
-            .then(|| (tokens - in_threads).max(1) as f64 / items as f64)
-            .filter(|length| *length > tokens as f64 / documents as f64);
-        Ok(Corpus { documents, item_length })
+        let tokens = [row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?];
+        Ok(Corpus { documents: row.get(0)?, items: row.get(1)?, tokens })
     };
     Ok(statement.query_row([], row).optional()?.unwrap_or_default())
 }
@@ -304,7 +318,7 @@ pub struct Ranked<'a> {
     pub expression: &'a str,
     /// Weights of title, text, threads and terms.
     pub weights: [f64; rank::COLUMNS],
-    /// Length of a document to compare with; absent: the average of all.
+    /// Weighted length of a document to compare with; absent: the average of all.
     pub average_length: Option<f64>,
     /// Of each phrase of the expression, in its order: documents that hold it, and a factor.
     /// Absent: counted by SQLite, every factor 1.

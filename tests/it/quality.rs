@@ -11,9 +11,9 @@ use crate::support::collection::{Collection, Part, Score};
 /// Least nDCG@10, recall@100 and MRR of each mode. The figures measured are .02 to .03 above
 /// (docs/quality.md): what lowers one by that much is no accident.
 const LEAST: [(Mode, [f64; 3]); 3] = [
-    (Mode::Lexical, [0.738, 0.858, 0.769]),
+    (Mode::Lexical, [0.744, 0.866, 0.775]),
     (Mode::Semantic, [0.859, 0.961, 0.903]),
-    (Mode::Hybrid, [0.864, 0.961, 0.893]),
+    (Mode::Hybrid, [0.869, 0.961, 0.903]),
 ];
 
 fn means(collection: &Collection, mode: Mode, settings: Settings) -> [f64; 3] {
@@ -44,6 +44,10 @@ fn answers_are_as_good_as_they_were_and_nonsense_is_recognisable() {
     let settings = Settings::of_config(&QueryConfig::default());
     let judged = collection.questions.iter().filter(|question| !question.gains.is_empty()).count();
     assert!(collection.documents >= 150 && judged >= 40, "{} and {judged}", collection.documents);
+    let answers = collection.questions.iter().flat_map(|question| question.gains.keys());
+    for id in answers {
+        assert!(collection.title(id).is_some(), "{id} is judged and is not there");
+    }
     let mut all = Vec::new();
     for (mode, least) in LEAST {
         let measured = means(&collection, mode, settings);

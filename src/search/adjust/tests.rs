@@ -74,6 +74,7 @@ fn states_and_ages_count_by_their_coefficients() {
     let boosts = Boosts {
         neighbour: 0.4,
         parents: 5,
+        neighbours: 3,
         hub: 1.15,
         hub_least: 5,
         by_state: true,

@@ -3,13 +3,13 @@
 use crate::error::Result;
 use crate::store::{ReadTx, WriteTx};
 
-/// The token count of every document: a count that a cascade left behind is no matter.
-pub(crate) fn lengths(tx: &ReadTx<'_>) -> Result<Vec<(i64, u16)>> {
+/// The token counts of every document: a count that a cascade left behind is no matter.
+pub(crate) fn lengths(tx: &ReadTx<'_>) -> Result<Vec<(i64, [u8; 8])>> {
     let mut statement = tx.sql().prepare(
-        "SELECT d.id, substr(l.lengths, 1 + 2 * (d.id % 1024), 2) FROM documents d
+        "SELECT d.id, substr(l.lengths, 1 + 8 * (d.id % 1024), 8) FROM documents d
            JOIN document_lengths l ON l.block = d.id / 1024 ORDER BY d.id",
     )?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, u16::from_le_bytes(row.get(1)?))))?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 

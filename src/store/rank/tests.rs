@@ -3,23 +3,31 @@ use proptest::prelude::*;
 use super::super::fixtures::{Doc, store, store_lengths, with};
 use super::*;
 
-const WEIGHTS: [f64; 4] = [3.0, 1.0, 0.5, 1.0];
-
 fn scores(
     store: &super::super::Store,
     expression: &str,
     stock: bool,
     phrases: Option<&[(f64, f64)]>,
 ) -> Vec<(i64, f64)> {
+    weighted(store, &[1.0; 4], expression, stock, phrases)
+}
+
+fn weighted(
+    store: &super::super::Store,
+    weights: &[f64; 4],
+    expression: &str,
+    stock: bool,
+    phrases: Option<&[(f64, f64)]>,
+) -> Vec<(i64, f64)> {
     let sql = if stock {
-        "SELECT rowid, bm25(documents_fts, 3.0, 1.0, 0.5, 1.0) FROM documents_fts WHERE documents_fts MATCH ?1 AND ?2 IS NOT NULL"
+        "SELECT rowid, bm25(documents_fts) FROM documents_fts WHERE documents_fts MATCH ?1 AND ?2 IS NOT NULL"
     } else {
         "SELECT rowid, lore_bm25(documents_fts, ?2) FROM documents_fts WHERE documents_fts MATCH ?1"
     };
     store
         .read(|tx| {
             let mut statement = tx.sql().prepare(sql)?;
-            let parameters = parameters(&WEIGHTS, None, phrases);
+            let parameters = parameters(weights, None, phrases);
             let rows = statement
                 .query_map(rusqlite::params![expression, parameters], |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -49,7 +57,7 @@ const EXPRESSIONS: &[&str] = &[
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
     #[test]
-    fn scores_are_those_of_bm25(
+    fn scores_without_weights_are_those_of_bm25(
         texts in prop::collection::vec(("[a-f ]{0,12}", "[a-f ]{0,80}", "[a-f ]{0,40}", "[a-f ]{0,8}"), 1..40),
     ) {
         let docs: Vec<Doc> = (1..)
@@ -69,6 +77,33 @@ proptest! {
         store.write(store_lengths).unwrap();
         for expression in EXPRESSIONS {
             assert_equal(&scores(&store, expression, false, None), &scores(&store, expression, true, None));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn a_column_of_weight_three_is_one_that_is_written_three_times(
+        texts in prop::collection::vec(("[a-f]{0,6}", "[a-f]{0,40}", "[a-f]{0,20}"), 1..20),
+    ) {
+        let docs = |times: [usize; 3]| -> Vec<Doc> {
+            let spaced = |text: &str, times| text.repeat(times).chars().flat_map(|c| [c, ' ']).collect::<String>();
+            let doc = |(iid, (title, body, thread)): (i64, &(String, String, String))| Doc {
+                thread: spaced(thread, times[2]),
+                ..Doc::issue(iid, &spaced(title, times[0]), &spaced(body, times[1]))
+            };
+            (1..).zip(&texts).map(doc).collect()
+        };
+        let ((_once_dir, once), (_repeated_dir, repeated)) = (with(&docs([1, 1, 1])), with(&docs([3, 1, 2])));
+        for expression in ["\"a\"", "\"a\" OR \"b\" OR \"c\"", "\"a\" AND \"b\""] {
+            let expected = scores(&repeated, expression, true, None);
+            assert_equal(&weighted(&once, &[3.0, 1.0, 2.0, 1.0], expression, false, None), &expected);
+        }
+        once.write(store_lengths).unwrap();
+        for expression in ["\"a\"", "\"a\" OR \"b\" OR \"c\"", "\"a\" AND \"b\""] {
+            let expected = scores(&repeated, expression, true, None);
+            assert_equal(&weighted(&once, &[3.0, 1.0, 2.0, 1.0], expression, false, None), &expected);
         }
     }
 }

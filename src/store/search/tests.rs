@@ -178,7 +178,12 @@ fn items_are_compared_with_items() {
     let item = Doc { thread: "five words of the talk".to_owned(), ..Doc::issue(1, "one", "two words") };
     let talks = [Doc::discussion(&item, "five words of"), Doc::discussion(&item, "the talk")];
     let (_dir, store) = with(&[item, talks[0].clone(), talks[1].clone()]);
-    assert_eq!(store.read(corpus).unwrap(), Corpus { documents: 3, item_length: Some(8.0) });
+    let corpus = store.read(corpus).unwrap();
+    assert_eq!(corpus, Corpus { documents: 3, items: 1, tokens: [1, 7, 5, 0] });
+    assert_eq!(corpus.item_length(&[1.0; 4]), Some(8.0));
+    assert_eq!(corpus.item_length(&[3.0, 1.0, 0.5, 1.0]), Some(7.5));
+    // Nothing to tell apart: the average of all is that of the items.
+    assert_eq!(Corpus { documents: 1, ..corpus }.item_length(&[1.0; 4]), None);
 }
 
 #[test]

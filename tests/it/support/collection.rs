@@ -3,23 +3,37 @@
 //! bench share it.
 //!
 //! A collection is a directory with `corpus.jsonl` (`id`, `title`, `text`, and perhaps
-//! `comments`), `queries.jsonl` (`id`, `text`) and `qrels.tsv` (query,
-//! document, gain), the first two perhaps gzipped.
+//! `comments`, `project` and `state`), `queries.jsonl` (`id`, `text`) and `qrels.tsv` (query,
+//! document, gain), the first two perhaps gzipped. Where every id is a number, or ends with one
+//! after `#` or `!`, that is the number of the issue or merge request, so that references between
+//! the texts lead where they should; otherwise the documents are numbered so that no reference leads to one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lore::config::EmbeddingConfig;
+use lore::config::{EmbeddingConfig, QueryConfig, RerankConfig};
 use lore::content::ItemType;
-use lore::content::entities::{Author, Discussion, Issue, Note, Project};
+use lore::content::chunk::Limits;
+use lore::content::entities::{Author, Discussion, Issue, MergeRequest, Note, Project};
+use lore::content::render::RENDER_VERSION;
 use lore::search::filter::Scope;
 use lore::search::meaning::Service;
 use lore::search::wanted::Wanted;
-use lore::search::{self, Group, Hit, Mode, Options, Request, Settings};
-use lore::store::{OpenOptions, Store, entities};
+use lore::search::{self, Assist, Group, Hit, Mode, Options, Request, Settings};
+use lore::store::{OpenOptions, Store, WriteTx, entities};
 use serde_json::Value;
+
+/// Raised when collections are written otherwise than before.
+const LAYOUT: u32 = 2;
+
+/// First number of items that have none: what a text refers to by `#12` is none of them.
+const UNNUMBERED: i64 = 1_000_000_001;
+
+/// Where items are whose project is not told.
+const PROJECT: &str = "quality/collection";
 
 const JOB: &str = "name = \"quality\"\n[steps.regenerate-docs]\n[steps.optimize-fts]\nneeds = [\"regenerate-docs\"]\n\
                    [steps.embed]\nneeds = [\"optimize-fts\"]\n";
@@ -70,7 +84,12 @@ pub struct Part {
     pub questions: Option<usize>,
     /// So many documents, those that are judged first.
     pub documents: Option<usize>,
+    /// Tokens of a passage, when they are not the usual ones.
+    pub chunk_tokens: Option<usize>,
 }
+
+/// What an item of a collection is called in the database: project, kind, number.
+type Name = (String, ItemType, i64);
 
 /// A collection with its database.
 #[derive(Debug)]
@@ -81,8 +100,10 @@ pub struct Collection {
     pub questions: Vec<Question>,
     store: Store,
     path: PathBuf,
-    /// Ids of the collection by number of the issue.
-    ids: BTreeMap<i64, String>,
+    /// Ids of the collection by what the item is called.
+    ids: BTreeMap<Name, String>,
+    /// Titles by id.
+    titles: BTreeMap<String, String>,
 }
 
 impl Collection {
@@ -118,14 +139,31 @@ impl Collection {
             let spread = (0..room).map(|at| rest[at * rest.len() / room].clone()).collect::<Vec<_>>();
             corpus = first.into_iter().chain(spread).collect();
         }
-        let ids = (1..).zip(&corpus).map(|(iid, record)| (iid, field(record, "id"))).collect();
-        let path = database(databases, &name, &corpus);
+        let names = names(&corpus);
+        let path = database(databases, &name, &corpus, &names, part.chunk_tokens);
+        let ids = names.into_iter().zip(&corpus).map(|(name, record)| (name, field(record, "id"))).collect();
+        // Brings a database of an older schema up to date; its vectors stay.
+        drop(Store::open(&path, OpenOptions::default()).unwrap());
         let store = Store::open_read_only(&path, OpenOptions::default()).unwrap();
-        Self { documents: corpus.len(), questions, store, path, ids }
+        let titles = corpus.iter().map(|record| (field(record, "id"), field(record, "title"))).collect();
+        Self { documents: corpus.len(), questions, store, path, ids, titles }
     }
 
     /// What answers a text, best first.
     pub fn ask(&self, text: &str, mode: Mode, settings: Settings, limit: usize) -> Vec<Hit> {
+        self.ask_with(text, mode, settings, limit, Options::default(), &RerankConfig::default())
+    }
+
+    /// As [`Self::ask`], with what is not asked of every query and a reranker.
+    pub fn ask_with(
+        &self,
+        text: &str,
+        mode: Mode,
+        settings: Settings,
+        limit: usize,
+        options: Options,
+        rerank: &RerankConfig,
+    ) -> Vec<Hit> {
         let config = EmbeddingConfig::default();
         let service = Service {
             config: &config,
@@ -145,23 +183,71 @@ impl Collection {
             scope: Scope::default(),
             settings,
             now: 1_700_000_000_000,
-            options: Options::default(),
+            options,
         };
+        let query = QueryConfig::default();
+        let assist = Assist { rerank, query: &query, vars: service.vars, memory: service.memory };
         // A question without a usable word, or that no index can answer, has no answer.
-        search::answer_with(&self.store, Some(&service), &request).map_or_else(|_| Vec::new(), |it| it.hits)
+        let answer = search::answer_through(&self.store, Some(&service), Some(&assist), &request);
+        answer.map_or_else(|_| Vec::new(), |it| it.hits)
+    }
+
+    /// The title of a document, by the collection's name.
+    pub fn title(&self, id: &str) -> Option<&str> {
+        self.titles.get(id).map(String::as_str)
     }
 
     /// The collection's name of a result.
     pub fn id(&self, hit: &Hit) -> &String {
-        &self.ids[&hit.document.iid]
+        let document = &hit.document;
+        &self.ids[&(document.project_path.clone(), document.item_type, document.iid)]
     }
 }
 
-/// Makes the database of a collection, unless it is there.
-fn database(directory: &Path, name: &str, corpus: &[Value]) -> PathBuf {
+/// What the items are called, in the order of the corpus.
+fn names(corpus: &[Value]) -> Vec<Name> {
+    let own: Option<Vec<Name>> = corpus.iter().map(own_name).collect();
+    if let Some(own) = own
+        && own.iter().collect::<BTreeSet<_>>().len() == own.len()
+    {
+        return own;
+    }
+    (UNNUMBERED..).zip(corpus).map(|(iid, _)| (PROJECT.to_owned(), ItemType::Issue, iid)).collect()
+}
+
+/// What an item is called by its id: `12`, `#12`, `!12`, `group/project#12`.
+fn own_name(record: &Value) -> Option<Name> {
+    let id = field(record, "id");
+    let (project, item_type, number) = match id.split_once(['#', '!']) {
+        Some((project, number)) if id.contains('!') => (project, ItemType::MergeRequest, number),
+        Some((project, number)) => (project, ItemType::Issue, number),
+        None => ("", ItemType::Issue, id.as_str()),
+    };
+    let project = match (field(record, "project"), project) {
+        (named, _) if !named.is_empty() => named,
+        (_, "") => PROJECT.to_owned(),
+        (_, project) => project.to_owned(),
+    };
+    Some((project, item_type, number.parse().ok().filter(|iid| *iid > 0)?))
+}
+
+/// Makes the database of a collection, unless it is there: it is known by everything that what it
+/// holds depends on.
+fn database(
+    directory: &Path,
+    name: &str,
+    corpus: &[Value],
+    names: &[Name],
+    chunk_tokens: Option<usize>,
+) -> PathBuf {
     std::fs::create_dir_all(directory).unwrap();
-    let size: usize = corpus.iter().map(|record| field(record, "text").len()).sum();
-    let path = directory.join(format!("quality-{name}-{}-{size}.db", corpus.len()));
+    let chunk_tokens = chunk_tokens.unwrap_or(EmbeddingConfig::default().chunk_tokens);
+    let mut content = DefaultHasher::new();
+    (LAYOUT, RENDER_VERSION, Limits::of_tokens(chunk_tokens).name()).hash(&mut content);
+    for record in corpus {
+        record.to_string().hash(&mut content);
+    }
+    let path = directory.join(format!("quality-{name}-{}-{:016x}.db", corpus.len(), content.finish()));
     if path.exists() {
         return path;
     }
@@ -172,25 +258,17 @@ fn database(directory: &Path, name: &str, corpus: &[Value]) -> PathBuf {
         drop(std::fs::remove_file(file));
     }
     let store = Store::open(&unfinished, OpenOptions::default()).unwrap();
-    for (n, part) in corpus.chunks(500).enumerate() {
-        store
-            .write(|tx| {
-                let project = Project { path: "quality/collection".to_owned(), ..Project::default() };
-                let project = entities::upsert_project(tx, "quality", &project, 0)?;
-                for (iid, record) in (i64::try_from(n * 500).unwrap() + 1..).zip(part) {
-                    let stored = entities::upsert_issue(tx, project, &issue(iid, record), 0)?;
-                    let discussions = discussions(iid, record);
-                    entities::replace_discussions(tx, project, ItemType::Issue, stored.id, &discussions, 0)?;
-                }
-                Ok(())
-            })
-            .unwrap();
+    let all: Vec<(i64, &Name, &Value)> =
+        (1..).zip(names).zip(corpus).map(|((n, name), record)| (n, name, record)).collect();
+    for part in all.chunks(500) {
+        store.write(|tx| part.iter().try_for_each(|(n, name, record)| write(tx, *n, name, record))).unwrap();
     }
     drop(store);
     let job = directory.join("quality.toml");
     std::fs::write(&job, JOB).unwrap();
     let status = Command::new(env!("CARGO_BIN_EXE_lore"))
         .env_clear()
+        .env("LORE__EMBEDDING__CHUNK_TOKENS", chunk_tokens.to_string())
         .args(["run", "--quiet", "--if-locked", "wait", "--database"])
         .arg(&unfinished)
         .arg(&job)
@@ -201,27 +279,49 @@ fn database(directory: &Path, name: &str, corpus: &[Value]) -> PathBuf {
     path
 }
 
-fn issue(iid: i64, record: &Value) -> Issue {
-    Issue {
-        gitlab_id: iid,
-        iid,
-        title: field(record, "title"),
-        description: Some(field(record, "text")),
-        state: "opened".to_owned(),
-        issue_type: "issue".to_owned(),
-        confidential: false,
-        author: Author::default(),
-        assignees: Vec::new(),
-        labels: Vec::new(),
-        milestone: None,
-        web_url: None,
-        created_at: iid * 1_000,
-        updated_at: iid * 1_000,
-        closed_at: None,
-        due_date: None,
-        user_notes_count: None,
-        moved_to_gitlab_id: None,
-    }
+/// Writes an item with its discussions, `n` being its place in the corpus.
+fn write(
+    tx: &WriteTx<'_>,
+    n: i64,
+    (project, item_type, iid): &Name,
+    record: &Value,
+) -> lore::error::Result<()> {
+    let project = Project { path: project.clone(), ..Project::default() };
+    let project = entities::upsert_project(tx, "quality", &project, 0)?;
+    let (title, text) = (field(record, "title"), Some(field(record, "text")));
+    let is_open = matches!(field(record, "state").to_lowercase().as_str(), "" | "open" | "opened");
+    let state = if is_open { "opened" } else { "closed" }.to_owned();
+    let time = n * 1_000;
+    let stored = match item_type {
+        ItemType::Issue => {
+            let issue = Issue {
+                gitlab_id: n,
+                iid: *iid,
+                title,
+                description: text,
+                state,
+                issue_type: "issue".to_owned(),
+                created_at: time,
+                updated_at: time,
+                ..Issue::default()
+            };
+            entities::upsert_issue(tx, project, &issue, 0)?
+        }
+        ItemType::MergeRequest => {
+            let request = MergeRequest {
+                gitlab_id: n,
+                iid: *iid,
+                title,
+                description: text,
+                state,
+                created_at: time,
+                updated_at: time,
+                ..MergeRequest::default()
+            };
+            entities::upsert_merge_request(tx, project, &request, 0)?
+        }
+    };
+    entities::replace_discussions(tx, project, *item_type, stored.id, &discussions(n, record), 0).map(|_| ())
 }
 
 /// Each comment is a thread.
