@@ -82,7 +82,8 @@ impl Provider {
     ) -> Result<Self> {
         let server = |default: &str| {
             // A token is for the configured service, not for the one of an older index.
-            let token = config.token.as_ref().filter(|_| target.provider == config.provider);
+            let is_configured = target.provider == config.provider && target.url == config.url;
+            let token = config.token.as_ref().filter(|_| is_configured);
             let token = token.map(|token| token.read("embedding.token", vars)).transpose()?;
             Server::new(target.url.as_deref().unwrap_or(default), token, config)
         };

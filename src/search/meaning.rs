@@ -224,7 +224,10 @@ pub(super) fn nearest(
     Ok((hits, exhausted))
 }
 
-/// The embedder that makes vectors as those of the index were made.
+/// The embedder that makes vectors as those of the index were made: the configured service when
+/// it is the one that made them, or when nothing but its address changed; else the one that did.
+/// A service may answer for a model that it does not have, and what it answers would be compared
+/// with vectors of another kind.
 fn embedder(identity: &Identity, service: &Service<'_>) -> Result<Embedder> {
     let provider = EmbeddingProvider::parse(&identity.provider).ok_or_else(|| {
         Error::new(
@@ -232,25 +235,39 @@ fn embedder(identity: &Identity, service: &Service<'_>) -> Result<Embedder> {
             format!("the index was made by {:?}, which this binary does not know", identity.provider),
         )
     })?;
-    let url = if provider == service.config.provider { &service.config.url } else { &identity.endpoint };
-    let target = Target::of_index(
-        provider,
-        &identity.model,
-        identity.dims,
-        url.as_deref(),
-        &identity.query_prefix,
-        &identity.document_prefix,
-    );
-    Embedder::for_target(target, service.config, service.vars)
+    let at = |url: Option<&str>| {
+        let target = Target::of_index(
+            provider,
+            &identity.model,
+            identity.dims,
+            url,
+            &identity.query_prefix,
+            &identity.document_prefix,
+        );
+        Embedder::for_target(target, service.config, service.vars)
+    };
+    if provider == service.config.provider {
+        let configured = at(service.config.url.as_deref())?;
+        let made_there = identity.endpoint.is_none() || configured.endpoint() == identity.endpoint;
+        if made_there || names_model_of(service, identity) {
+            return Ok(configured);
+        }
+    }
+    at(identity.endpoint.as_deref())
+}
+
+/// Whether the configuration names the model of an index, or leaves it to the service.
+fn names_model_of(service: &Service<'_>, identity: &Identity) -> bool {
+    let Ok(wanted) = Target::of_config(service.config) else { return false };
+    let canonical = |model| canonical_model(wanted.provider, model);
+    wanted.provider.as_str() == identity.provider
+        && (wanted.model.is_empty() || canonical(&wanted.model) == canonical(&identity.model))
 }
 
 /// Says what would help when the configuration names another model than the index has.
 fn rebuild(error: Error, identity: &Identity, service: &Service<'_>) -> Error {
     let Ok(wanted) = Target::of_config(service.config) else { return error };
-    let canonical = |model| canonical_model(wanted.provider, model);
-    let is_same = wanted.provider.as_str() == identity.provider
-        && (wanted.model.is_empty() || canonical(&wanted.model) == canonical(&identity.model));
-    if is_same {
+    if names_model_of(service, identity) {
         return error;
     }
     error.hint(format!(

@@ -123,3 +123,22 @@ fn while_the_index_changes_hands_every_answer_is_of_one_index_and_the_coverage_i
         assert!(slices > 1, "it took several runs");
     }
 }
+
+#[test]
+fn a_new_model_at_a_new_address_is_not_asked_before_it_has_an_index() {
+    let (old, new) = (server(), server());
+    let mut bench = Bench::demo();
+    configure(&mut bench, &old, FIRST);
+    bench.lore(["embed", "--quiet"]).ok();
+    let before = answer(&bench.lore(QUESTION).json());
+    configure(&mut bench, &new, ("wide-model", "180"));
+    // Another question, whose vector is in no cache.
+    let mut other = QUESTION;
+    other[1] = "photos vanish from the album";
+    assert!(!answer(&bench.lore(other).json()).is_empty());
+    assert_eq!(answer(&bench.lore(QUESTION).json()), before);
+    assert_eq!(new.texts(), Vec::<String>::new(), "nothing of it can be compared with the index");
+    bench.lore(["embed", "--quiet"]).ok();
+    assert!(!answer(&bench.lore(other).json()).is_empty());
+    assert!(new.texts().iter().any(|text| text.contains("photos vanish")));
+}
