@@ -9,7 +9,7 @@ use crate::engine::run::StepSummary;
 use crate::error::{Error, Result};
 use crate::job::{self, Job};
 use crate::steps;
-use crate::store::status;
+use crate::store::{integrity, status};
 
 /// Bring the index up to date: the job `sync`, with its counts summed up.
 #[derive(Debug, clap::Args)]
@@ -208,6 +208,9 @@ pub fn embed(args: &EmbedArgs, app: &mut App) -> Result<()> {
     answer_with(app, &answer, error, &data, &lines)
 }
 
+/// Findings of a check that are listed for people.
+const FINDINGS_SHOWN: usize = 20;
+
 /// What `lore status --check` does beside looking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckMode {
@@ -234,10 +237,18 @@ pub(super) fn check(mode: CheckMode, app: &App) -> Result<(Value, Vec<String>, O
     let mut lines = Vec::new();
     let mut value = json!({ "ok": error.is_none(), "run_id": answer.run_id() });
     if let Some(checked) = answer.step("integrity-check") {
-        value["check"] = step_value(checked);
+        // A step that failed has no report: what it found is in the database.
+        let details = match &checked.error {
+            Some(_) => app.open_read_only()?.read(integrity::kept_findings)?,
+            None => checked.report.warnings.clone(),
+        };
         let found = checked.error.clone().unwrap_or_else(|| "no findings".to_owned());
         lines.push(format!("Integrity   {found}"));
-        lines.extend(checked.report.warnings.iter().map(|warning| format!("  {warning}")));
+        lines.extend(details.iter().take(FINDINGS_SHOWN).map(|detail| format!("  {detail}")));
+        if details.len() > FINDINGS_SHOWN {
+            lines.push(format!("  … and {} more: --json has them", details.len() - FINDINGS_SHOWN));
+        }
+        value["check"] = step_value(checked, &details);
     }
     if let Some(repaired) = answer.step("repair") {
         value["repair"] = json!(repaired.report.counts);
@@ -252,10 +263,10 @@ pub(super) fn check(mode: CheckMode, app: &App) -> Result<(Value, Vec<String>, O
     Ok((value, lines, error))
 }
 
-fn step_value(step: &StepSummary) -> Value {
+fn step_value(step: &StepSummary, details: &[String]) -> Value {
     json!({
-        "findings": step.report.count("findings"),
-        "details": step.report.warnings,
+        "findings": step.report.count("findings").max(i64::try_from(details.len()).unwrap_or(i64::MAX)),
+        "details": details,
         "error": step.error,
     })
 }

@@ -406,6 +406,18 @@ pub fn save_findings(tx: &WriteTx<'_>, found: &Findings, now: Millis) -> Result<
     metrics::note_integrity_check(tx, found.total() == 0, now)
 }
 
+/// What the last check found, as `check: subject: detail`: the first of each check.
+///
+/// # Errors
+/// SQLite's.
+pub fn kept_findings(tx: &ReadTx<'_>) -> Result<Vec<String>> {
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT check_name || ': ' || subject || ': ' || detail FROM integrity_findings ORDER BY check_name, subject",
+    )?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
 /// The error of a check that found something.
 pub fn findings_error(found: &Findings) -> Error {
     let list: Vec<String> = found.counts.iter().map(|(check, n)| format!("{check}: {n}")).collect();
