@@ -339,8 +339,12 @@ pub fn run(args: &QueryArgs, app: &mut App) -> Result<()> {
     match args.format {
         Some(Format::Json) => app.globals.json = true,
         Some(Format::Text | Format::Ndjson | Format::Context) if app.globals.json => {
-            return Err(Error::usage("--json and another --format were both asked for")
-                .hint("leave one of them out; LORE_ROBOT=1 asks for JSON too"));
+            if app.world.args.iter().any(|arg| arg == "--json" || arg == "--robot") {
+                return Err(Error::usage("--json and another --format were both asked for")
+                    .hint("leave one of them out"));
+            }
+            // The environment asked for JSON (LORE_ROBOT=1), the flag for something else.
+            app.globals.json = false;
         }
         Some(Format::Text | Format::Ndjson | Format::Context) | None => {}
     }

@@ -407,7 +407,7 @@ impl Reader {
         let words: Vec<&str> = self.query.tokens.iter().map(String::as_str).collect();
         let (kind, number) = match words.as_slice() {
             [number] => (None, *number),
-            [kind, number] => match SourceType::parse_alias(kind) {
+            [kind, number] => match SourceType::parse_alias(kind.trim_end_matches(':')) {
                 Some(SourceType::Issue) => (Some(ItemType::Issue), *number),
                 Some(SourceType::MergeRequest) => (Some(ItemType::MergeRequest), *number),
                 Some(SourceType::Discussion) | None => return,

@@ -317,6 +317,7 @@ fn a_named_item_comes_first() {
     assert!(ask(&store, "#999").hits.is_empty());
     assert_eq!(iids(&ask(&store, "issue 12"))[..2], [12, 12]);
     assert_eq!(iids(&ask(&store, "MR 34"))[0], 34);
+    assert_eq!(iids(&ask(&store, "Issue: 12"))[..2], [12, 12]);
     assert_eq!(iids(&ask(&store, "34")), [34], "no text that may be seen holds it");
     assert_eq!(iids(&ask(&store, "GROUP/App#12"))[0], 12);
     assert!(!ask(&store, "12").hits[0].explain.pinned, "some texts do");

@@ -84,6 +84,11 @@ impl Wanted {
     /// [`ErrorKind::Usage`] for a time that cannot be read; both name what is accepted.
     pub fn set(&mut self, name: &str, value: &str, shown: &str, now: Millis) -> Result<()> {
         let value = value.trim();
+        // None of these holds a comma: any of several, as if it were written for each.
+        if matches!(name, "type" | "state" | "author" | "project") && value.contains(',') {
+            let mut parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+            return parts.try_for_each(|part| self.set(name, part, shown, now));
+        }
         match name {
             "author" => once(&mut self.authors, username(value)),
             // A label holds no comma: several are all wanted, as GitLab has it.
@@ -377,6 +382,9 @@ mod tests {
         assert_eq!(set("is", "MR").unwrap(), set("type", "merge_requests").unwrap());
         assert_eq!(set("label", "a , b,,").unwrap().labels, ["a", "b"]);
         assert_eq!(set("label", ",").unwrap().labels, [","]);
+        assert_eq!(set("type", "issue, MR").unwrap().types, [SourceType::Issue, SourceType::MergeRequest]);
+        assert_eq!(set("author", "@ann,bob").unwrap().authors, ["ann", "bob"]);
+        assert_eq!(set("state", "open,ajar").unwrap_err().kind(), ErrorKind::InvalidEnumValue);
         assert_eq!(set("type", "MRs").unwrap().types, [SourceType::MergeRequest]);
         assert_eq!(set("author", "@alice").unwrap().authors, ["alice"]);
     }

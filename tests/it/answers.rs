@@ -212,6 +212,9 @@ fn ndjson_is_a_result_a_line_with_the_wanted_fields() {
     }
     assert_eq!(bench.lore(["query", "qqqzzz", "--mode", "lexical", "--format", "ndjson"]).ok(), "");
     bench.lore(["query", "x", "--json", "--format", "ndjson"]).fails(2);
+    // What the environment asks for gives way to what the command line asks for.
+    let mut robot = bench.command(query);
+    assert_eq!(robot.env("LORE_ROBOT", "1").output().unwrap().stdout.split(|byte| *byte == b'\n').count(), 6);
     let json = bench.lore(["query", "upload", "--mode", "lexical", "--format", "json"]).json();
     assert_eq!(json["ok"], true);
 }
