@@ -106,7 +106,7 @@ fn unit(random: &mut Random) -> f64 {
 }
 
 fn database(documents: usize, language: &Language) -> PathBuf {
-    data::made_once(&format!("queries-{documents}-v1.db"), |path| {
+    data::made_once(&format!("queries-{documents}-v2.db"), |path| {
         drop(Store::open(path, OpenOptions::default()).unwrap());
         #[expect(clippy::disallowed_methods, reason = "the bench writes documents without the pipeline")]
         let connection = Connection::open(path).unwrap();
