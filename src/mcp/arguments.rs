@@ -42,7 +42,8 @@ impl Name {
             Self::Search => {
                 "Search the team's GitLab issues, merge requests and discussions, by words and by meaning. \
                  Returns the best results with reference (group/project#12, group/project!34), title, URL and a \
-                 passage; cite the reference or the URL. Use get_thread to read a result in full. Exact things \
+                 passage; cite the reference or the URL. Best results are listed even when nothing fits: a best \
+                 relevance below 0.35 is most likely a miss, one above 0.5 a hit. Use get_thread to read a result in full. Exact things \
                  (#12, !34, error codes, file names, hashes, \"quoted phrases\") are found exactly."
             }
             Self::GetThread => {

@@ -33,6 +33,12 @@ pub(super) fn write(
         out.line(format!("No results beyond {}; there are {}.", request.offset, total(answer)))?;
     } else {
         out.line(format!("Found {} ({} search)", total(answer), answer.mode.as_str()))?;
+        let best = answer.hits.iter().map(|hit| hit.relevance).fold(0.0, f64::max);
+        if best < LOOSE && request.offset == 0 {
+            out.line(format!(
+                "Nothing close among them: the best is related by {best:.2}, of 1; below {LOOSE} is most likely a miss."
+            ))?;
+        }
         out.line("")?;
         for (number, hit) in (request.offset + 1..).zip(&answer.hits) {
             write_hit(out, number, hit, highlight, explain)?;
@@ -50,6 +56,10 @@ pub(super) fn write(
     }
     Ok(())
 }
+
+/// Relevance of the best result below which a question most likely has no answer: measured, see
+/// docs/quality.md, "Recognising a miss".
+const LOOSE: f64 = 0.35;
 
 /// Characters of a question that are repeated.
 const SHOWN_CHARS: usize = 200;

@@ -97,7 +97,8 @@ pub(super) struct Found {
     updated_at: Option<String>,
     /// Relative to the best result, which has 1; what --min-score speaks of.
     score: f64,
-    /// Absolute, 0 to 1: low for a question that nothing answers.
+    /// Absolute, 0 to 1. When that of the best result is below 0.35, the question most likely has
+    /// no answer; above 0.5 it has one.
     relevance: f64,
     /// Score of the reranker, as it came.
     rerank_score: Option<f64>,
