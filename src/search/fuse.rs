@@ -185,16 +185,18 @@ mod tests {
 
     #[test]
     fn what_stands_out_of_its_list_counts_for_more_than_the_first_among_equals() {
-        let flat = [(1, 0.52), (2, 0.51), (3, 0.50), (4, 0.49), (5, 0.48)];
-        let steep = [(5, 30.0), (1, 10.0), (4, 10.0), (3, 9.0), (2, 9.0)];
+        let falling =
+            |from: f64, ids: std::ops::Range<i64>| ids.map(move |id| (id, from - id as f64 / 100.0));
+        let flat: Vec<(i64, f64)> = falling(0.7, 1..21).collect();
+        let steep: Vec<(i64, f64)> = falling(10.0, 1..20).chain([(20, 30.0)]).collect();
         let list = fuse(&[bucket("a", 0.5, &flat), bucket("b", 0.5, &steep)], Method::Deviations);
-        assert_eq!(ids(&list)[0], 5);
+        assert_eq!(ids(&list)[0], 20);
         // The only document of a hundred that holds a word stands out, the only one of one does not.
         let only = |places| {
-            let buckets = [bucket("a", 0.5, &flat), Bucket { places, ..bucket("b", 0.5, &[(5, 3.0)]) }];
+            let buckets = [bucket("a", 0.5, &flat), Bucket { places, ..bucket("b", 0.5, &[(20, 3.0)]) }];
             ids(&fuse(&buckets, Method::Deviations))[0]
         };
-        assert_eq!((only(100), only(1)), (5, 1));
+        assert_eq!((only(100), only(1)), (20, 1));
     }
 
     #[test]
