@@ -143,7 +143,7 @@ pub fn moved_to(tx: &ReadTx<'_>, item_type: ItemType, item_id: i64) -> Result<Op
         ItemType::Issue => {}
     }
     let mut statement = tx.sql().prepare_cached(
-        "SELECT c.id, p.path, c.iid, c.title, c.confidential FROM issues i JOIN projects own ON own.id = i.project_id
+        "SELECT c.id, p.path, c.iid, c.title, c.confidential, p.id FROM issues i JOIN projects own ON own.id = i.project_id
            CROSS JOIN projects p ON p.source_name = own.source_name
            CROSS JOIN issues c ON c.project_id = p.id AND c.gitlab_id = i.moved_to_gitlab_id
           WHERE i.id = ?1 AND i.moved_to_gitlab_id IS NOT NULL LIMIT 1",

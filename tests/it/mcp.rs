@@ -447,10 +447,10 @@ fn services_that_fail_are_left_alone_by_the_calls_that_follow() {
     bench
         .var("LORE__EMBEDDING__PROVIDER", "ollama")
         .var("LORE__EMBEDDING__URL", &embedder.url())
-        .var("LORE__EMBEDDING__QUERY_TIMEOUT", "300ms")
+        .var("LORE__EMBEDDING__QUERY_TIMEOUT", "30s")
         .var("LORE__RERANK__PROVIDER", "tei")
         .var("LORE__RERANK__URL", &reranker.url())
-        .var("LORE__RERANK__TIMEOUT", "300ms");
+        .var("LORE__RERANK__TIMEOUT", "30s");
     bench.lore(["run", "embed", "--quiet"]).ok();
     embedder.forget();
     embedder.change(|faults| faults.web_page = true);
