@@ -186,9 +186,6 @@ mod tests {
     #[test]
     fn what_stands_out_of_its_list_counts_for_more_than_the_first_among_equals() {
         let flat = [(1, 0.52), (2, 0.51), (3, 0.50), (4, 0.49), (5, 0.48)];
-        let steep = [(5, 30.0), (1, 10.0), (4, 10.0), (3, 9.0), (2, 9.0)];
-        let list = fuse(&[bucket("a", 0.5, &flat), bucket("b", 0.5, &steep)], Method::Deviations);
-        assert_eq!(ids(&list)[0], 5);
         // The only document of a hundred that holds a word stands out, the only one of one does not.
         let only = |places| {
             let buckets = [bucket("a", 0.5, &flat), Bucket { places, ..bucket("b", 0.5, &[(5, 3.0)]) }];
