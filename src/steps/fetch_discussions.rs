@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::ingest::connect::connect;
 use super::ingest::gitlab::{add_stats, bad_row, is_isolated};
-use super::servers::{self, Projects, Suspects};
+use super::ingest::servers::{self, Projects, Suspects};
 use crate::config::GitlabConfig;
 use crate::content::{Discussion, ItemType};
 use crate::engine::careful::{self, Careful};

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::ingest::connect::connect;
 use super::ingest::gitlab::{add_stats, is_isolated};
-use super::servers::{self, Projects, Suspects};
+use super::ingest::servers::{self, Projects, Suspects};
 use crate::content::ItemType;
 use crate::content::refs::{RefKind, Reference};
 use crate::engine::ctx::StepCtx;

@@ -13,7 +13,6 @@ pub mod rebuild;
 pub mod reconcile;
 pub mod regenerate_docs;
 pub mod repair;
-mod servers;
 
 use crate::engine::step::StepDef;
 

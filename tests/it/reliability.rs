@@ -125,6 +125,8 @@ const DOORS: &[(&str, &str, usize, &str)] = &[
 /// Functions that execute statements on a bare connection instead of a transaction's, and why.
 const BARE: &[(&str, &str, &str)] = &[
     ("store/backup.rs", "free_lock", "the lock row of a private copy"),
+    ("store/fts.rs", "fill_lengths", "part of a migration, in its transaction"),
+    ("store/fts.rs", "write_block", "called by that, and inside the door"),
     ("store/integrity.rs", "fts_agrees", "called inside the door; a comparison that is spelled INSERT"),
     ("store/lock.rs", "beat", "owner and token are in its WHERE"),
 ];

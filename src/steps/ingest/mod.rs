@@ -3,6 +3,7 @@
 pub(in crate::steps) mod connect;
 pub mod export;
 pub mod gitlab;
+pub(in crate::steps) mod servers;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tokio::task::JoinSet;
 
-use super::ingest::gitlab::is_isolated;
-use super::ingest::unknown_source;
+use super::gitlab::is_isolated;
+use super::unknown_source;
 use crate::config::{GitlabConfig, SourceConfig};
 use crate::engine::ctx::StepCtx;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,7 +22,7 @@ const OUTAGE_AFTER: usize = 3;
 ///
 /// # Errors
 /// A name that no source has.
-pub(super) fn of_config<'a>(
+pub(in crate::steps) fn of_config<'a>(
     ctx: &StepCtx<'a>,
     wanted: Option<&str>,
 ) -> Result<Vec<(&'a str, &'a GitlabConfig)>> {
@@ -48,7 +48,7 @@ pub(super) fn of_config<'a>(
 ///
 /// # Errors
 /// The first of `work`.
-pub(super) fn each(
+pub(in crate::steps) fn each(
     servers: &[(&str, &GitlabConfig)],
     mut work: impl FnMut(&str, &GitlabConfig) -> Result<()>,
 ) -> Result<()> {
@@ -67,14 +67,14 @@ pub(super) fn each(
 
 /// Projects by local id, each read once.
 #[derive(Default)]
-pub(super) struct Projects(BTreeMap<i64, StoredProject>);
+pub(in crate::steps) struct Projects(BTreeMap<i64, StoredProject>);
 
 impl Projects {
     /// Returns a stored project.
     ///
     /// # Errors
     /// SQLite's, and an id that is not stored.
-    pub(super) fn get(&mut self, ctx: &StepCtx<'_>, id: i64) -> Result<StoredProject> {
+    pub(in crate::steps) fn get(&mut self, ctx: &StepCtx<'_>, id: i64) -> Result<StoredProject> {
         if let Some(project) = self.0.get(&id) {
             return Ok(project.clone());
         }
@@ -86,12 +86,12 @@ impl Projects {
 
 /// Whether a failure looks like the server's rather than the item's. A 500 or a damaged
 /// body can be the item's own: heavy threads do that.
-pub(super) fn is_outage(error: &RequestError) -> bool {
+pub(in crate::steps) fn is_outage(error: &RequestError) -> bool {
     error.error.kind() == ErrorKind::Network && matches!(error.status, None | Some(502 | 503 | 520..=530))
 }
 
 /// Items that failed in a row as if the server were down.
-pub(super) struct Suspects<T>(Vec<(T, Error)>);
+pub(in crate::steps) struct Suspects<T>(Vec<(T, Error)>);
 
 impl<T> Default for Suspects<T> {
     fn default() -> Self {
@@ -104,7 +104,7 @@ impl<T> Suspects<T> {
     ///
     /// # Errors
     /// The first one's, when they are so many that it is the server that fails.
-    pub(super) fn add(&mut self, item: T, error: Error) -> Result<()> {
+    pub(in crate::steps) fn add(&mut self, item: T, error: Error) -> Result<()> {
         self.0.push((item, error));
         if self.0.len() < OUTAGE_AFTER {
             return Ok(());
@@ -114,11 +114,11 @@ impl<T> Suspects<T> {
     }
 
     /// The server answered, so it was the items that failed: returns them, and forgets them.
-    pub(super) fn acquit_server(&mut self) -> Vec<(T, Error)> {
+    pub(in crate::steps) fn acquit_server(&mut self) -> Vec<(T, Error)> {
         std::mem::take(&mut self.0)
     }
 
-    pub(super) const fn len(&self) -> usize {
+    pub(in crate::steps) const fn len(&self) -> usize {
         self.0.len()
     }
 }
@@ -127,7 +127,7 @@ impl<T> Suspects<T> {
 ///
 /// # Errors
 /// A request that panicked, and what ends the step.
-pub(super) fn next_done<T: Send + 'static>(ctx: &StepCtx<'_>, tasks: &mut JoinSet<T>) -> Result<T> {
+pub(in crate::steps) fn next_done<T: Send + 'static>(ctx: &StepCtx<'_>, tasks: &mut JoinSet<T>) -> Result<T> {
     ctx.block_on(async {
         match tasks.join_next().await {
             Some(Ok(done)) => Ok(done),
