@@ -137,9 +137,9 @@ fn a4_01_pages_of_fused_results_joined_are_the_long_list() {
 fn a4_03_every_process_fuses_alike_and_asks_the_server_once() {
     let server = FakeEmbedder::new(Faults::default());
     let bench = embedded(&server);
-    for method in ["minmax", "rrf"] {
+    for method in ["deviations", "minmax", "share", "rrf"] {
         let mut lists = std::collections::BTreeSet::new();
-        for _ in 0..6 {
+        for _ in 0..25 {
             let mut command = bench.command(["query", "server error", "--json"]);
             command.env("LORE__QUERY__FUSION", method);
             let answer: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
