@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
+use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
@@ -26,6 +27,12 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a restore waits for readers before it leaves its log to others.
 const FOLD_PATIENCE: Duration = Duration::from_secs(1);
+
+/// End of the name of a copy that is not whole yet.
+const PARTIAL: &str = ".partial";
+
+/// Age from which a partial copy that nobody holds is what a killed process left.
+const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
 /// How long the app lock is kept for a restore, without a heartbeat.
 const RESTORE_LEASE_MS: i64 = 30 * 60 * 1000;
@@ -80,11 +87,7 @@ pub fn copy(
     std::fs::create_dir_all(directory)
         .map_err(|error| io_error(format!("create directory {}", directory.display()), error))?;
     open::refuse_full_disk(directory, open::size_of(&from)?)?;
-    let temporary = tempfile::Builder::new()
-        .prefix(".lore-backup-")
-        .suffix(".partial")
-        .tempfile_in(directory)
-        .map_err(|error| io_error(format!("write in {}", directory.display()), error))?;
+    let temporary = partial(directory, ".lore-backup-")?;
     let copied = (|| {
         let mut to = open::open_file(temporary.path(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         copy_pages(&from, &mut to, cancel, on_progress)?;
@@ -98,6 +101,42 @@ pub fn copy(
     persist(temporary, target, existing)?;
     let bytes = std::fs::metadata(target).map(|metadata| metadata.len()).unwrap_or_default();
     Ok(Copied { path: target.to_owned(), bytes, ..copied })
+}
+
+/// Makes the file that a copy is written to before it gets its name, and removes those of
+/// processes that died over it.
+fn partial(directory: &Path, prefix: &str) -> Result<NamedTempFile> {
+    let failed = |error| io_error(format!("write in {}", directory.display()), error);
+    for entry in std::fs::read_dir(directory).map_err(failed)?.flatten() {
+        let name = entry.file_name();
+        let is_partial =
+            name.to_str().is_some_and(|name| name.starts_with(prefix) && name.ends_with(PARTIAL));
+        if is_partial && is_abandoned(&entry.path()) {
+            for suffix in ["-journal", "-wal", "-shm", ""] {
+                let path = with_suffix(&entry.path(), suffix);
+                if let Err(error) = std::fs::remove_file(&path)
+                    && error.kind() != std::io::ErrorKind::NotFound
+                {
+                    tracing::warn!(path = %path.display(), %error, "what a killed copy left cannot be removed");
+                }
+            }
+        }
+    }
+    let file =
+        tempfile::Builder::new().prefix(prefix).suffix(PARTIAL).tempfile_in(directory).map_err(failed)?;
+    // Shows others that somebody is at it. Where locks do not work, nothing is ever removed.
+    if let Err(error) = flock(file.as_file(), FlockOperation::NonBlockingLockExclusive) {
+        tracing::debug!(%error, "a partial copy cannot be locked");
+    }
+    Ok(file)
+}
+
+/// Whether nobody holds a partial copy. A young one may not be locked yet.
+fn is_abandoned(path: &Path) -> bool {
+    let age = std::fs::metadata(path).and_then(|it| it.modified()).ok().and_then(|it| it.elapsed().ok());
+    age.is_some_and(|age| age >= ABANDONED_AFTER)
+        && std::fs::File::open(path)
+            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
 /// Checks a copy: whole, ours, not of a newer lore.
@@ -155,11 +194,7 @@ pub fn restore_into(
     // A private copy whose lock row is set right before it becomes everybody's.
     let directory = directory_of(store.path());
     open::refuse_full_disk(directory, copied.bytes.saturating_mul(2))?;
-    let stage = tempfile::Builder::new()
-        .prefix(".lore-restore-")
-        .suffix(".partial")
-        .tempfile_in(directory)
-        .map_err(|error| io_error(format!("write in {}", directory.display()), error))?;
+    let stage = partial(directory, ".lore-restore-")?;
     let from = open_any_version(backup, store.options())?;
     let mut to = open::open_file(stage.path(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     copy_pages(&from, &mut to, cancel, &mut |_, _| {})?;

@@ -174,3 +174,26 @@ fn a_disk_that_is_too_small_is_told_before_anything_is_written() {
     assert_eq!(open::refuse_full_disk(dir.path(), u64::MAX).unwrap_err().kind(), ErrorKind::DiskFull);
     open::refuse_full_disk(dir.path(), 1).unwrap();
 }
+
+#[test]
+fn what_a_killed_copy_left_is_removed_and_nothing_that_is_held_or_young() {
+    let (dir, source) = filled();
+    let make = |name: &str, is_old: bool| {
+        let file = std::fs::File::create(dir.path().join(name)).unwrap();
+        if is_old {
+            file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        }
+        file
+    };
+    make(".lore-backup-killed.partial", true);
+    make(".lore-backup-killed.partial-journal", true);
+    make(".lore-backup-young.partial", false);
+    let held = make(".lore-backup-held.partial", true);
+    flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+    make(".lore-backup-notes.txt", true);
+    plain(&source, &dir.path().join("copy.db")).unwrap();
+    assert_eq!(
+        files(dir.path()),
+        [".lore-backup-held.partial", ".lore-backup-notes.txt", ".lore-backup-young.partial", "copy.db"]
+    );
+}
