@@ -3,7 +3,7 @@
 //! A fixture ends with what checking it must say, one comment a line:
 //! `#! LINE:COLUMN severity: message; suggestion`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use schemars::JsonSchema;
@@ -561,4 +561,21 @@ proptest! {
             prop_assert!(error.span.start <= text.len());
         }
     }
+}
+
+#[test]
+fn what_needs_a_step_that_runs_again_is_not_done() {
+    let job = job(
+        "[steps.a]\nuses = \"plain\"\n[steps.b]\nuses = \"plain\"\nneeds = [\"a\"]\nwhen = \"always\"\n\
+         [steps.c]\nuses = \"plain\"\nneeds = [\"b\"]\n[steps.d]\nuses = \"plain\"\n[steps.e]\nuses = \"plain\"\nneeds = [\"c\", \"d\"]\n",
+    );
+    let done = |succeeded: &[&str]| {
+        let succeeded: BTreeSet<String> = succeeded.iter().map(|id| (*id).to_owned()).collect();
+        job.done(&succeeded).into_iter().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(done(&["a", "b", "c", "d", "e"]), "a b c d e");
+    assert_eq!(done(&["b", "c", "d", "e"]), "d");
+    assert_eq!(done(&["a", "c", "d", "e"]), "a d");
+    assert_eq!(done(&["a", "b", "c", "e", "gone"]), "a b c");
+    assert_eq!(done(&[]), "");
 }
