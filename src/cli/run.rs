@@ -187,7 +187,7 @@ pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnsw
 /// write lock, ended by the signal all the same. The next start finds its process gone.
 fn stopped_unwritten(cancel: &Cancel, error: Error) -> Error {
     match cancel.reason() {
-        Some(reason @ (StopReason::Interrupted | StopReason::Terminated))
+        Some(reason @ (StopReason::Interrupted | StopReason::Terminated | StopReason::HungUp))
             if error.kind() == ErrorKind::DatabaseBusy =>
         {
             error.with_kind(reason.error().kind())
