@@ -23,8 +23,9 @@ const SHOWN_CHARS: usize = 300;
 /// Characters that show what an answer is when it is not what it should be.
 const FIRST_CHARS: usize = 80;
 
-/// Bytes of an answer at most: some thousand vectors written as text.
-const MAX_BODY: usize = 256 << 20;
+/// Bytes of an answer at most: more than two thousand vectors of a thousand numbers written as
+/// text. What is decoded of an answer takes memory too, so there is no room for more.
+const MAX_BODY: usize = 64 << 20;
 
 /// A service and how it is spoken to.
 pub struct Client {
@@ -47,8 +48,10 @@ impl std::fmt::Debug for Client {
 pub enum Broken {
     /// None came in time.
     Late,
-    /// No connection, or one that broke. The error names no address.
+    /// No connection. The error names no address.
     Lost(reqwest::Error),
+    /// The service answered, and the answer broke off.
+    Cut(reqwest::Error),
     /// The answer is longer than any that is of use.
     Endless,
 }
@@ -203,7 +206,11 @@ async fn read(request: reqwest::RequestBuilder, span: &tracing::Span) -> std::re
     let form = response.headers().get(CONTENT_TYPE);
     let form = form.map(|form| String::from_utf8_lossy(form.as_bytes()).into_owned());
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+    let cut = |error: reqwest::Error| match broken(error) {
+        Broken::Lost(error) => Broken::Cut(error),
+        other => other,
+    };
+    while let Some(chunk) = response.chunk().await.map_err(cut)? {
         if bytes.len() + chunk.len() > MAX_BODY {
             return Err(Broken::Endless);
         }
@@ -217,6 +224,7 @@ impl std::fmt::Display for Broken {
         match self {
             Self::Late => f.write_str("no answer in time"),
             Self::Lost(error) => error.fmt(f),
+            Self::Cut(error) => write!(f, "the answer broke off: {error}"),
             Self::Endless => write!(f, "an answer of more than {} MiB", MAX_BODY >> 20),
         }
     }
@@ -302,6 +310,36 @@ mod tests {
         assert_eq!(reply(br#"{"detail":"x"}"#).message(), r#"{"detail":"x"}"#);
         assert_eq!(reply(b" <!doctype html><h1>502</h1>").message(), "a web page");
         assert_eq!(reply(b"plain").message(), "plain");
+    }
+
+    #[test]
+    fn an_answer_without_end_is_given_up_before_it_fills_the_memory() {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+            let mut sent = 0;
+            let mut piece: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n[";
+            let zeros = vec![b'0'; 1 << 20];
+            while stream.write_all(piece).is_ok() {
+                sent += piece.len();
+                piece = &zeros;
+            }
+            sent
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = Client::new(("x.url", "http://h"), &base, None, None).unwrap();
+        let timeout = Duration::from_secs(60);
+        let broken = runtime.block_on(client.send("/embed", Some(b"{}".to_vec()), timeout)).unwrap_err();
+        assert!(matches!(broken, Broken::Endless), "{broken}");
+        assert_eq!(broken.to_string(), "an answer of more than 64 MiB");
+        drop(client);
+        drop(runtime);
+        // What lies in the buffers of the system comes on top.
+        let sent = server.join().unwrap();
+        assert!(sent > MAX_BODY && sent < MAX_BODY + (32 << 20), "{sent} bytes were taken");
     }
 
     #[test]

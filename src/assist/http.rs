@@ -75,6 +75,7 @@ impl Client {
             Ok(reply) => reply,
             Err(Broken::Late) => return Err((self.late(timeout), None)),
             Err(Broken::Lost(error)) => return Err((self.lost(error), None)),
+            Err(Broken::Cut(error)) => return Err((self.cut(error), None)),
             Err(broken @ Broken::Endless) => return Err((self.useless(&format!("gives {broken}")), None)),
         };
         if !reply.status.is_success() {
@@ -108,6 +109,17 @@ impl Client {
             Error::new(ErrorKind::Network, format!("cannot reach {} at {}", self.what, self.shown()))
                 .because(error)
                 .hint(format!("start it, or correct `{}`", self.key)),
+        )
+    }
+
+    fn cut(&self, error: reqwest::Error) -> Failed {
+        Failed::Down(
+            Error::new(
+                ErrorKind::Network,
+                format!("the answer of {} at {} broke off", self.what, self.shown()),
+            )
+            .because(error)
+            .hint("look at the log of the service, and of a proxy in between"),
         )
     }
 

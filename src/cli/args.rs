@@ -138,6 +138,9 @@ enum Command {
     )]
     Status(status::StatusArgs),
     /// Show or break the app lock
+    #[command(
+        after_help = "Examples:\n  lore lock status\n  lore lock break --owner 1c5e6a2e-…   # the owner that `lore lock status` shows"
+    )]
     Lock(lock::LockArgs),
     /// Copy the database to a file while it is used
     #[command(

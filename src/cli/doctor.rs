@@ -3,6 +3,7 @@
 //! Changes nothing: the database is opened for reading, servers are only asked. Works while a
 //! run holds the lock.
 
+mod embedder;
 mod place;
 mod reranker;
 mod server;
@@ -16,20 +17,11 @@ use serde::Serialize;
 use super::App;
 use crate::clock;
 use crate::config::RerankProvider;
-use crate::embed::Embedder;
 use crate::error::{Error, ErrorKind, Result, io_error};
 use crate::gitlab::diagnose::{Finding, Level};
-use crate::store::Store;
-use crate::store::embeddings;
 
 /// Longest wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Longest wait for the embedding service, which may load its model first.
-const EMBEDDER_PATIENCE: Duration = Duration::from_secs(60);
-
-/// Smallest cosine between a text's vector in a batch and alone.
-const MIN_SIMILARITY: f64 = 0.99;
 
 /// Look at the database, the sources and the embedding service.
 #[derive(Debug, clap::Args)]
@@ -148,7 +140,7 @@ pub fn run(args: &DoctorArgs, app: &mut App) -> Result<()> {
         if args.offline && is_remote {
             checks.add("embedding", Finding::ok("not asked (--offline)"));
         } else {
-            let finding = runtime.block_on(embedder(app, &config.embedding, store.as_ref()));
+            let finding = runtime.block_on(embedder::look(app, &config.embedding, store.as_ref()));
             checks.add("embedding", finding);
         }
         if config.rerank.provider == RerankProvider::None {
@@ -161,52 +153,6 @@ pub fn run(args: &DoctorArgs, app: &mut App) -> Result<()> {
     }
     runtime.shutdown_background();
     reply(app, checks)
-}
-
-/// Looks at the embedding service: there, with its model, and with the same vectors for a
-/// text in a batch and alone.
-async fn embedder(app: &App, config: &crate::config::EmbeddingConfig, store: Option<&Store>) -> Finding {
-    let look = async {
-        let mut embedder = Embedder::new(config, &|name| app.var(name))?;
-        let health = embedder.check().await?;
-        let probe = embedder.probe().await?;
-        Ok::<_, Error>((health, probe))
-    };
-    let (health, probe) = match tokio::time::timeout(EMBEDDER_PATIENCE, look).await {
-        Ok(Ok(seen)) => seen,
-        Ok(Err(error)) => return failure(&error),
-        Err(_) => {
-            return Finding::fail(
-                ErrorKind::EmbeddingUnavailable,
-                format!("no answer within {} s", EMBEDDER_PATIENCE.as_secs()),
-                "look at the service's log; the first request loads its model",
-            );
-        }
-    };
-    let what = format!("{} with {}, {} dimensions", config.provider.as_str(), health.model, probe.dims);
-    if probe.batch_similarity < MIN_SIMILARITY {
-        return Finding::fail(
-            ErrorKind::EmbeddingFailed,
-            format!(
-                "{what}: a text gets another vector in a batch than alone (cosine {:.3})",
-                probe.batch_similarity
-            ),
-            "the service mixes up the texts of a batch: update it, or set batch = 1 in [embedding]",
-        );
-    }
-    let index = store.and_then(|store| store.read(embeddings::active).ok().flatten());
-    if let Some(index) = index
-        && index.dims != probe.dims
-    {
-        return Finding::warn(
-            format!("{what}; the index has {} dimensions", index.dims),
-            "`lore embed` builds a new index; until then queries are answered by words",
-        );
-    }
-    if health.notes.is_empty() {
-        return Finding::ok(what);
-    }
-    Finding::warn(format!("{what}; {}", health.notes.join("; ")), "see the service's documentation")
 }
 
 fn reply(app: &mut App, Checks(checks): Checks) -> Result<()> {

@@ -20,16 +20,17 @@ pub(super) struct Found {
     pub(super) text: String,
 }
 
-impl Found {
-    fn built_in(name: &str, text: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            origin: Origin::BuiltIn,
-            file: format!("built-in/{name}.toml"),
-            text: text.to_owned(),
-        }
+/// A job that is compiled in.
+pub(super) fn built_in(name: &str, text: &str) -> Found {
+    Found {
+        name: name.to_owned(),
+        origin: Origin::BuiltIn,
+        file: format!("built-in/{name}.toml"),
+        text: text.to_owned(),
     }
+}
 
+impl Found {
     fn read(app: &App, path: &Path) -> Result<Self> {
         let whole = app.world.current_dir.join(path);
         let bytes = crate::bounded::read(&whole)
@@ -112,7 +113,7 @@ pub(super) fn all(app: &App) -> Result<Vec<Found>> {
     }
     for (name, text) in shipped::JOBS {
         if found.iter().all(|job| job.name != *name) {
-            found.push(Found::built_in(name, text));
+            found.push(built_in(name, text));
         }
     }
     Ok(found)
@@ -133,7 +134,7 @@ pub(super) fn one(app: &App, name: &str) -> Result<Found> {
         return Found::read(app, &path);
     }
     if let Some(text) = shipped::text(name) {
-        return Ok(Found::built_in(name, text));
+        return Ok(built_in(name, text));
     }
     let all = all(app)?;
     let names: Vec<&str> = all.iter().map(|job| job.name.as_str()).collect();

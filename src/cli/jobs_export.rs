@@ -3,7 +3,7 @@
 //! The schedules live in the job files; manifests that are made from them cannot drift. The
 //! files in `deploy/` that carry schedules are this command's output, and a test says so.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -83,7 +83,7 @@ const MARGIN_S: u64 = 300;
 /// # Errors
 /// When a job is not found, is invalid or has no schedule, or a file cannot be written.
 pub(super) fn run(args: &ExportArgs, app: &mut App) -> Result<()> {
-    check_zone(&args.time_zone)?;
+    check_zone(&args.time_zone, &ZONES.map(Path::new))?;
     let jobs = scheduled(args, app)?;
     let files = match args.format {
         Format::Kubernetes => vec![("cronjobs.yaml".to_owned(), text::kubernetes(&jobs, &args.time_zone))],
@@ -98,6 +98,10 @@ pub(super) fn run(args: &ExportArgs, app: &mut App) -> Result<()> {
         files.into_iter().map(|(name, text)| ExportedFile { name, text }).collect();
     if let Some(dir) = &args.output {
         let dir = app.world.current_dir.join(dir);
+        std::fs::create_dir_all(&dir).map_err(|error| {
+            io_error(format!("create directory {}", dir.display()), error)
+                .hint("name a directory that you may write with --output, or leave it out to print the files")
+        })?;
         for file in &files {
             let path = dir.join(&file.name);
             std::fs::write(&path, &file.text)
@@ -160,9 +164,16 @@ fn one(job: &Job) -> Result<Option<Scheduled>> {
     }))
 }
 
-/// A zone goes into files unquoted.
-fn check_zone(zone: &str) -> Result<()> {
-    let valid = !zone.is_empty() && zone.chars().all(|c| c.is_ascii_alphanumeric() || "/_+-".contains(c));
+/// Where systems keep the tz database.
+const ZONES: [&str; 2] = ["/usr/share/zoneinfo", "/usr/lib/zoneinfo"];
+
+/// A zone goes into files unquoted, and a scheduler that does not know it starts nothing. Where
+/// a tz database is at hand it says what is known, `Etc/UTC` is everywhere.
+fn check_zone(zone: &str, databases: &[&Path]) -> Result<()> {
+    let named = !zone.is_empty() && zone.chars().all(|c| c.is_ascii_alphanumeric() || "/_+-".contains(c));
+    let known = |database: &&Path| zone == "Etc/UTC" || database.join(zone).is_file();
+    let database = databases.iter().find(|database| database.join("Etc/UTC").is_file());
+    let valid = named && !zone.starts_with('/') && database.is_none_or(known);
     if valid {
         return Ok(());
     }
@@ -176,4 +187,28 @@ fn refuse_zone(zone: &str) -> Result<()> {
     }
     Err(Error::usage(format!("--time-zone {zone}: GitHub Actions knows UTC only"))
         .hint("leave --time-zone out and write the schedules of the job files in UTC"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_is_one_that_the_tz_database_has_where_there_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        for zones in ["Europe", "Etc"] {
+            std::fs::create_dir(dir.path().join(zones)).unwrap();
+        }
+        std::fs::write(dir.path().join("Etc/UTC"), "TZif2").unwrap();
+        std::fs::write(dir.path().join("Europe/Dublin"), "TZif2").unwrap();
+        let known = |zone: &str, databases: &[&Path]| check_zone(zone, databases).is_ok();
+        let (here, none) = (dir.path(), dir.path().join("none"));
+        for zone in ["Etc/UTC", "Europe/Dublin"] {
+            assert!(known(zone, &[&none, here]) && known(zone, &[&none]), "{zone}");
+        }
+        assert!(!known("Nope/Zone", &[&none, here]) && known("Nope/Zone", &[&none]));
+        for zone in ["", "Europe", "Europe/Dublin; x", "/etc/passwd"] {
+            assert!(!known(zone, &[here]), "{zone}");
+        }
+    }
 }

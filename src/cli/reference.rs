@@ -229,7 +229,12 @@ pub(super) fn starter() -> String {
             if !doc.is_empty() {
                 out.push_str(&format!("# {doc}{}\n", if setting.required { " Required." } else { "" }));
             }
-            let value = example(setting.name, section.kind).map(str::to_owned).or(setting.default.clone());
+            let value = match (section.header.as_str(), setting.name) {
+                // The examples of the other keys are one server's.
+                ("embedding", "provider") => Some("\"ollama\""),
+                _ => example(setting.name, section.kind),
+            };
+            let value = value.map(str::to_owned).or(setting.default.clone());
             out.push_str(&format!("#{} = {}\n", setting.name, value.unwrap_or_else(|| "\"…\"".to_owned())));
         }
     }

@@ -2,6 +2,7 @@
 
 mod flags;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -186,7 +187,7 @@ pub(super) fn execute(job: &Job, flags: &RunFlags, app: &App) -> Result<(RunAnsw
 /// write lock, ended by the signal all the same. The next start finds its process gone.
 fn stopped_unwritten(cancel: &Cancel, error: Error) -> Error {
     match cancel.reason() {
-        Some(reason @ (StopReason::Interrupted | StopReason::Terminated))
+        Some(reason @ (StopReason::Interrupted | StopReason::Terminated | StopReason::HungUp))
             if error.kind() == ErrorKind::DatabaseBusy =>
         {
             error.with_kind(reason.error().kind())
@@ -349,16 +350,22 @@ fn resume(store: &Store, job: &Job, flags: &RunFlags) -> Result<(Option<i64>, Ve
             })?;
             runs::get(tx, id)?
         };
-        // A run that was continued itself counts with all that it continued.
-        let mut done = Vec::new();
-        let mut at = Some(old.id);
+        // A run that was continued itself counts with all that it continued, the oldest first:
+        // what was done before a need was done anew counts no longer.
+        let mut chain = vec![old.id];
+        let mut at = old.resumed_from;
         while let Some(id) = at {
+            chain.push(id);
+            at = runs::get(tx, id)?.resumed_from;
+        }
+        let mut done = BTreeSet::new();
+        for id in chain.into_iter().rev() {
             let succeeded =
                 runs::attempts(tx, id)?.into_iter().filter(|attempt| attempt.state == "succeeded");
             done.extend(succeeded.map(|attempt| attempt.step));
-            at = runs::get(tx, id)?.resumed_from;
+            done = job.done(&done);
         }
-        Ok((old, done))
+        Ok((old, done.into_iter().collect()))
     })?;
     if old.job != job.name {
         return Err(Error::usage(format!("run {} was of job {}, not {}", old.id, old.job, job.name)));

@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::App;
 use super::run::{self, RunAnswer, RunFlags};
+use super::{App, job_files};
 use crate::engine::run::StepSummary;
 use crate::error::{Error, Result};
 use crate::job::{self, Job};
@@ -65,6 +65,14 @@ fn built_in(text: &str) -> Result<Job> {
         let messages: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
         Error::internal(format!("a built-in job is invalid: {}", messages.join("; ")))
     })
+}
+
+/// Reads a job of one of the shortcuts, with what `--set` changes in it.
+///
+/// # Errors
+/// Those of the overrides.
+fn shortcut(name: &str, text: &str, flags: &RunFlags) -> Result<Job> {
+    job_files::built_in(name, text).parse(&flags.set)
 }
 
 /// Returns a count of a step of the answer, 0 when it did not run.
@@ -147,7 +155,7 @@ pub fn sync(args: &SyncArgs, app: &mut App) -> Result<()> {
 /// # Errors
 /// Those of the run.
 pub fn generate_docs(args: &GenerateDocsArgs, app: &mut App) -> Result<()> {
-    let job = built_in(GENERATE_DOCS)?;
+    let job = shortcut("generate-docs", GENERATE_DOCS, &args.flags)?;
     if args.flags.dry_run {
         return run::run_job(&job, &args.flags, app);
     }
@@ -183,7 +191,7 @@ pub fn generate_docs(args: &GenerateDocsArgs, app: &mut App) -> Result<()> {
 /// # Errors
 /// Those of the run.
 pub fn embed(args: &EmbedArgs, app: &mut App) -> Result<()> {
-    let job = built_in(EMBED)?;
+    let job = shortcut("embed", EMBED, &args.flags)?;
     if args.flags.dry_run {
         return run::run_job(&job, &args.flags, app);
     }

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::store::cursors::{self, StreamFailure};
 use crate::store::embeddings::{self, Coverage, FailingChunk};
 use crate::store::groups::{self, GroupFailure, OddProject};
+use crate::store::integrity;
 use crate::store::lock::{self, LockState};
 use crate::store::queues::{self, FailingEntry, QueueDepth};
 use crate::store::runs::{self, Run};
@@ -103,10 +104,23 @@ impl Queues {
 /// Those of the database.
 pub fn run(args: &StatusArgs, app: &mut App) -> Result<()> {
     show(args, app).map_err(|error| match error.kind() {
-        // So damaged that the run of the check cannot be written down.
-        ErrorKind::Database if args.check => error.with_kind(ErrorKind::IntegrityFindings),
+        // So damaged that the run of the check cannot be written down, or the rest not be shown.
+        ErrorKind::Database if args.check => damaged(&error, app),
         _ => error,
     })
+}
+
+/// What is damaged, as far as a look without a run tells.
+fn damaged(error: &Error, app: &App) -> Error {
+    let looked = app.open_read_only().and_then(|store| integrity::check_pages_only(&store));
+    match looked {
+        Ok(found) if found.total() > 0 => integrity::findings_error(&found)
+            .details(serde_json::json!({ "counts": found.counts, "findings": found.findings })),
+        Ok(_) | Err(_) => {
+            let told = Error::new(ErrorKind::IntegrityFindings, error.full_message());
+            told.hint(integrity::LOST)
+        }
+    }
 }
 
 fn show(args: &StatusArgs, app: &mut App) -> Result<()> {

@@ -191,6 +191,14 @@ impl Reader {
                 if !removed.contains(&field) {
                     self.report(&field, Part::Value, format!("`{field}` is not set"), None);
                 }
+                // Without the table that lacks it the rest can be read, and judged too.
+                let mut gone = false;
+                for layer in self.layers.iter_mut().filter(|layer| path != at && layer.sets(&path)) {
+                    gone |= layer.remove(&path);
+                }
+                if gone {
+                    continue;
+                }
                 return None;
             }
             let strongest = self.layers.iter().rposition(|layer| layer.sets(&path));
@@ -265,7 +273,7 @@ impl Reader {
     fn secrets(&mut self) {
         let mut paths: Vec<String> =
             self.source_names().into_iter().map(|name| format!("sources.{name}.token")).collect();
-        paths.push("embedding.token".to_owned());
+        paths.extend(["embedding.token", "rerank.token", "query.ner_token"].map(str::to_owned));
         paths.extend(
             self.keys_below("tracing.headers").into_iter().map(|name| format!("tracing.headers.{name}")),
         );

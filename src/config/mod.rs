@@ -417,6 +417,9 @@ impl Default for EmbeddingConfig {
     }
 }
 
+/// Name of the model in this binary; a change of the weights or of the tokens changes it.
+pub const BUILTIN_MODEL: &str = "all-MiniLM-L6-v2-int8-1";
+
 /// Who embeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -302,6 +302,18 @@ fn values_that_cannot_work_are_refused() {
         ("[rerank]\nprovider = \"cohere\"\nurl = \"http://h\"\n".to_owned(), "2:12", "model"),
         ("[rerank]\nweight = 2.0\n".to_owned(), "2:10", "0 to 1"),
         ("[rerank]\ntop_k = 1\n".to_owned(), "2:9", "2 to 100"),
+        ("[embedding]\nurl = \"nope\"\n".to_owned(), "2:7", "not a URL"),
+        ("[embedding]\nurl = \"unix:/x\"\n".to_owned(), "2:7", "http or https"),
+        ("[embedding]\ndims = 0\n".to_owned(), "2:8", "1 to 8192"),
+        ("[embedding]\nmodel = \"foo\"\n".to_owned(), "2:9", "one model"),
+        ("[embedding]\nchunk_tokens = 5\n".to_owned(), "2:16", "32 to 2000"),
+        ("[embedding]\nbatch = 0\n".to_owned(), "2:9", "1 to 2048"),
+        ("[embedding]\nconcurrency = 65\n".to_owned(), "2:15", "1 to 64"),
+        ("[embedding]\nbatch_chars = 0\n".to_owned(), "2:15", "1 or more"),
+        ("[embedding]\nbatch_tokens = 0\n".to_owned(), "2:16", "1 or more"),
+        ("[embedding]\nquery_timeout = \"0s\"\n".to_owned(), "2:17", "zero"),
+        ("[embedding]\ntoken = {}\n".to_owned(), "2:9", "exactly one"),
+        ("[metrics]\ntextfile = \"\"\n".to_owned(), "2:12", "empty"),
         ("[scopes.s]\nprojects = []\n".to_owned(), "2:12", "at least one"),
         ("[scopes.s]\nprojects = [\"a*b\"]\n".to_owned(), "2:12", "neither"),
     ] {
@@ -354,6 +366,9 @@ fn a6_11_no_secret_gets_into_an_error() {
         GITLAB.replace("https://", "https//user:S3CR3TVALUE@"),
         GITLAB.replace(".org", ".org/?private_token=S3CR3TVALUE"),
         "sources.m = { kind = \"gitlab\", token = \"S3CR3TVALUE\", colour = 1 }\n".to_owned(),
+        "[rerank]\ntoken = \"S3CR3TVALUE\"\n".to_owned(),
+        "[query]\nner_token = \"S3CR3TVALUE\"\n".to_owned(),
+        "[embedding]\ntoken = \"S3CR3TVALUE\"\n".to_owned(),
         "[sources]\nm = { kind = \"gitlab\", url = 5, token = \"S3CR3TVALUE\" }\n".to_owned(),
     ] {
         let error = Home::with(&text).error();
@@ -403,6 +418,17 @@ fn types_and_ranges_are_judged_in_one_pass() {
         ["lore.toml:2:9", "lore.toml:4:14", "lore.toml:8:12", "lore.toml:9:9", "lore.toml:10:15"],
         "{problems:#?}"
     );
+}
+
+#[test]
+fn a_missing_key_does_not_hide_what_is_wrong_elsewhere() {
+    let problems = Home::with(
+        "[scopes.x]\nproject = [\"a\"]\n[rerank]\nweight = 1.5\n[query]\ncandidates = 0\nfusion = \"rrff\"\n\
+         [embedding]\nprovider = \"olama\"\nchunk_tokens = 5\n",
+    )
+    .problems();
+    let lines: Vec<&str> = problems.iter().filter_map(|found| found.split(':').nth(1)).collect();
+    assert_eq!(lines, ["1", "2", "4", "6", "7", "9", "10"], "{problems:#?}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What types cannot say: ranges, shapes of paths and URLs, values that must fit together.
 
+mod embedding;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -54,6 +56,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
     }
     lock(config, &mut found);
     query(config, &mut found);
+    embedding::check(&config.embedding, &mut found);
     services(config, &mut found);
     telemetry(config, &mut found);
     for (name, source) in &config.sources {
@@ -196,6 +199,7 @@ fn services(config: &Config, found: &mut Found) {
 }
 
 fn telemetry(config: &Config, found: &mut Found) {
+    check_path("metrics.textfile", config.metrics.textfile.as_deref(), found);
     if let Some(push) = &config.metrics.push {
         check_url("metrics.push", push, found);
     }

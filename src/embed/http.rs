@@ -134,6 +134,15 @@ impl Server {
                 .because(error)
                 .hint("start it (for Ollama: `ollama serve`), or correct `url` in [embedding]"),
             ),
+            Broken::Cut(error) => CallError::Unreachable(
+                Error::new(
+                    ErrorKind::EmbeddingUnavailable,
+                    format!("the answer of the embedding service at {shown} broke off"),
+                )
+                .because(error)
+                .hint("the service, or a proxy in between, ended in the middle of an answer: see its log")
+                .hint("a lower `batch` in [embedding] makes answers shorter"),
+            ),
             Broken::Endless => CallError::Refused(format!("{shown} gives {broken}")),
         }
     }

@@ -225,6 +225,12 @@ impl Embedder {
             }
             match self.call(part, deadline).await? {
                 Ok(answers) => {
+                    // Not one good vector, and never one before: is it the service?
+                    if let Some(Err(why)) = answers.first()
+                        && answers.iter().all(std::result::Result::is_err)
+                    {
+                        self.blame(why, deadline).await?;
+                    }
                     for (slot, answer) in results.iter_mut().skip(start).zip(answers) {
                         *slot = Some(answer);
                     }
@@ -262,18 +268,26 @@ impl Embedder {
         }
     }
 
-    /// Makes sure that a refusal is the text's fault: a service that never embedded anything
-    /// is asked for a plain text first.
-    async fn blame(&self, refusal: &str, deadline: Option<Instant>) -> std::result::Result<(), Failure> {
+    /// Makes sure that a refusal, or a vector without use, is the text's fault: a service that
+    /// never embedded anything is asked for a plain text first.
+    async fn blame(&self, fault: &str, deadline: Option<Instant>) -> std::result::Result<(), Failure> {
         if self.adaptive().has_answered {
             return Ok(());
         }
         let plain = [PLAIN_TEXT.to_owned()];
         match self.call(&plain, deadline).await? {
-            Ok(_) => Ok(()),
+            Ok(results) => match results.into_iter().find_map(std::result::Result::err) {
+                None => Ok(()),
+                Some(why) => Err(Error::new(
+                    ErrorKind::EmbeddingFailed,
+                    format!("{} answers vectors that are of no use: {why}", self.provider.name()),
+                )
+                .hint("look at the server's log, and whether the model is one for embeddings, loaded whole")
+                .into()),
+            },
             Err(_) => Err(Error::new(
                 ErrorKind::EmbeddingFailed,
-                format!("{} refuses every text: {refusal}", self.provider.name()),
+                format!("{} refuses every text: {fault}", self.provider.name()),
             )
             .hint("look at the server's log, and whether the model is one for embeddings")
             .into()),

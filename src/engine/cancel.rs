@@ -30,6 +30,8 @@ pub enum StopReason {
     RunFailed = 7,
     /// The database file is no longer the one that was opened.
     DatabaseReplaced = 8,
+    /// SIGHUP: the terminal is gone.
+    HungUp = 9,
 }
 
 impl StopReason {
@@ -43,6 +45,7 @@ impl StopReason {
             Self::Cancelled,
             Self::RunFailed,
             Self::DatabaseReplaced,
+            Self::HungUp,
         ]
         .into_iter()
         .find(|reason| *reason as u8 == code)
@@ -53,6 +56,7 @@ impl StopReason {
         match self {
             Self::Interrupted => Error::new(ErrorKind::Interrupted, "interrupted (SIGINT)"),
             Self::Terminated => Error::new(ErrorKind::Terminated, "terminated (SIGTERM)"),
+            Self::HungUp => Error::new(ErrorKind::Terminated, "terminated (SIGHUP)"),
             Self::StepTimeout => Error::new(ErrorKind::RunFailed, "the step's timeout ran out"),
             Self::RunTimeout => Error::new(ErrorKind::RunFailed, "the run's timeout ran out"),
             Self::LockLost => {

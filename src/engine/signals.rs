@@ -6,7 +6,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::cancel::{Cancel, StopReason};
-use crate::error::{ErrorKind, Result, io_error};
+use crate::error::{Result, io_error};
 
 /// Time from the first signal after which the process ends whatever still runs. Everything
 /// that a run does is cut into pieces far shorter than this; the limit is for a piece that
@@ -31,12 +31,12 @@ pub fn install(cancel: &Cancel) -> Result<()> {
         .spawn(move || {
             let mut asked = false;
             for signal in signals.forever() {
-                let (reason, kind) = if signal == SIGINT {
-                    (StopReason::Interrupted, ErrorKind::Interrupted)
-                } else {
-                    (StopReason::Terminated, ErrorKind::Terminated)
+                let reason = match signal {
+                    SIGINT => StopReason::Interrupted,
+                    SIGHUP => StopReason::HungUp,
+                    _ => StopReason::Terminated,
                 };
-                let code = i32::from(kind.exit_code());
+                let code = i32::from(reason.error().kind().exit_code());
                 if asked {
                     signal_hook::low_level::exit(code);
                 }

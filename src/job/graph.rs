@@ -128,6 +128,19 @@ impl Job {
         waves
     }
 
+    /// Steps that need not be run again: those that succeeded, when all that they need,
+    /// directly or not, need not be run again either. What a step made of the work of one
+    /// that is done anew is no longer the whole of it.
+    pub fn done(&self, succeeded: &BTreeSet<String>) -> BTreeSet<String> {
+        let mut done = BTreeSet::new();
+        for step in self.order().into_iter().filter_map(|place| self.steps.get(place)) {
+            if succeeded.contains(&step.id) && step.needs.iter().all(|need| done.contains(need)) {
+                done.insert(step.id.clone());
+            }
+        }
+        done
+    }
+
     /// Says for each step whether the command line selects it. The others are skipped as
     /// [`SkipReason::NotSelected`](super::state::SkipReason::NotSelected), which satisfies
     /// the steps that need them.

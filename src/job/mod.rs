@@ -8,6 +8,7 @@
 //!
 //! Job files are TOML 1.1: inline tables may span lines and end with a comma.
 
+mod bounds;
 pub mod cron;
 pub mod graph;
 mod hash;

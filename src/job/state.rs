@@ -57,6 +57,8 @@ pub enum SkipReason {
     DoneBefore,
     /// It runs after failures only, and nothing failed.
     NothingFailed,
+    /// It runs after failures only, and this need's failure is allowed: it counts as none.
+    FailureAllowed(String),
     /// This need failed.
     NeedFailed(String),
 }
@@ -69,6 +71,9 @@ impl std::fmt::Display for SkipReason {
             Self::NotSelected => f.write_str("not selected on the command line"),
             Self::DoneBefore => f.write_str("succeeded in the run that this one continues"),
             Self::NothingFailed => f.write_str("runs after failures only, and nothing failed"),
+            Self::FailureAllowed(need) => {
+                write!(f, "runs after failures only, and that of {need} is allowed (allow_failure)")
+            }
             Self::NeedFailed(need) => write!(f, "{need}, which it needs, did not succeed"),
         }
     }
@@ -98,7 +103,8 @@ impl Outcome {
                 | SkipReason::ConditionFalse(_)
                 | SkipReason::NotSelected
                 | SkipReason::DoneBefore
-                | SkipReason::NothingFailed => Conclusion::Satisfied,
+                | SkipReason::NothingFailed
+                | SkipReason::FailureAllowed(_) => Conclusion::Satisfied,
                 SkipReason::NeedFailed(_) => Conclusion::Failed,
             },
             Self::Cancelled => Conclusion::Cancelled,
@@ -125,14 +131,18 @@ pub fn decide<'a>(
     outcome_of: impl Fn(&str) -> Option<&'a Outcome>,
     facts: &dyn Facts,
 ) -> Decision {
-    let mut failed_need = None;
+    let (mut failed_need, mut allowed_failure) = (None, None);
     for need in &step.needs {
         let Some(outcome) = outcome_of(need) else {
             return Decision::Wait;
         };
         let allowed = job.step(need).is_some_and(|need| need.allow_failure);
         match outcome.conclusion(allowed) {
-            Conclusion::Satisfied => {}
+            Conclusion::Satisfied => {
+                if matches!(outcome, Outcome::Failed(_) | Outcome::TimedOut) {
+                    allowed_failure.get_or_insert(need);
+                }
+            }
             Conclusion::Failed | Conclusion::Cancelled => {
                 failed_need.get_or_insert(need);
             }
@@ -142,7 +152,10 @@ pub fn decide<'a>(
     match (&step.when, failed_need) {
         (When::Always, _) | (When::Success, None) | (When::Failure, Some(_)) => Decision::Run,
         (When::Success, Some(need)) => need_failed(need),
-        (When::Failure, None) => Decision::Skip(SkipReason::NothingFailed),
+        (When::Failure, None) => Decision::Skip(match allowed_failure {
+            Some(need) => SkipReason::FailureAllowed(need.clone()),
+            None => SkipReason::NothingFailed,
+        }),
         (When::Condition(condition), Some(need)) if !condition.decides_alone() => need_failed(need),
         (When::Condition(condition), failed) => {
             let needs = if failed.is_some() { NeedsState::Failed } else { NeedsState::Satisfied };

@@ -3,7 +3,7 @@
 //! A fixture ends with what checking it must say, one comment a line:
 //! `#! LINE:COLUMN severity: message; suggestion`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use schemars::JsonSchema;
@@ -387,7 +387,8 @@ fn skip_fail_and_cancel_travel_by_rule() {
         ("always", Some(Outcome::Cancelled), false, Decision::Run),
         ("always", Some(Outcome::TimedOut), false, Decision::Run),
         ("failure", Some(failed()), false, Decision::Run),
-        ("failure", Some(failed()), true, nothing_failed()),
+        ("failure", Some(failed()), true, Decision::Skip(SkipReason::FailureAllowed("a".to_owned()))),
+        ("success", Some(Outcome::Skipped(SkipReason::FailureAllowed("x".to_owned()))), false, Decision::Run),
         ("failure", Some(blocked()), false, Decision::Run),
         ("failure", Some(own_skip()), false, nothing_failed()),
         ("failure", Some(Outcome::Succeeded), false, nothing_failed()),
@@ -561,4 +562,21 @@ proptest! {
             prop_assert!(error.span.start <= text.len());
         }
     }
+}
+
+#[test]
+fn what_needs_a_step_that_runs_again_is_not_done() {
+    let job = job(
+        "[steps.a]\nuses = \"plain\"\n[steps.b]\nuses = \"plain\"\nneeds = [\"a\"]\nwhen = \"always\"\n\
+         [steps.c]\nuses = \"plain\"\nneeds = [\"b\"]\n[steps.d]\nuses = \"plain\"\n[steps.e]\nuses = \"plain\"\nneeds = [\"c\", \"d\"]\n",
+    );
+    let done = |succeeded: &[&str]| {
+        let succeeded: BTreeSet<String> = succeeded.iter().map(|id| (*id).to_owned()).collect();
+        job.done(&succeeded).into_iter().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(done(&["a", "b", "c", "d", "e"]), "a b c d e");
+    assert_eq!(done(&["b", "c", "d", "e"]), "d");
+    assert_eq!(done(&["a", "c", "d", "e"]), "a d");
+    assert_eq!(done(&["a", "b", "c", "e", "gone"]), "a b c");
+    assert_eq!(done(&[]), "");
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::Override;
 use super::parse::Reader;
+use super::{Override, bounds};
 use crate::diagnostic::{Diagnostic, Source, nearest};
 use crate::engine::step::{ErasedStep, StepDef};
 
@@ -49,6 +49,7 @@ impl Reader<'_> {
             }
         }
         let mut failed = self.unknown_params(def, &mut table);
+        failed.extend(self.out_of_bounds(def, &mut table));
         for _ in 0..MAX_PROBLEMS {
             let value = Spanned::new(span.clone(), DeValue::Table(table.clone()));
             let error = match (def.parse)(ValueDeserializer::from(value)) {
@@ -112,6 +113,27 @@ impl Reader<'_> {
             }
         }
         unknown
+    }
+
+    /// Reports and removes values that the schema of the kind excludes by a bound. Returns
+    /// their names. A value of another type is left to serde.
+    fn out_of_bounds(&mut self, def: &StepDef, table: &mut DeTable<'_>) -> Vec<String> {
+        let schema = (def.schema)();
+        let declared = schema.get("properties").and_then(serde_json::Value::as_object);
+        let mut excluded = Vec::new();
+        for (key, value) in table.iter() {
+            let name = key.get_ref().as_ref();
+            let Some(declared) = declared.and_then(|declared| declared.get(name)) else { continue };
+            if let Some(problem) = bounds::problem(value.get_ref(), declared) {
+                let diagnostic = self.locate(value.span(), format!("`{name}`: {problem}"));
+                self.report(diagnostic);
+                excluded.push(name.to_owned());
+            }
+        }
+        for name in &excluded {
+            table.remove(name.as_str());
+        }
+        excluded
     }
 
     /// A diagnostic at a span of the file or of an override.

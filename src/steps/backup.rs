@@ -20,6 +20,7 @@ use crate::store::backup::{self, Existing};
 #[serde(default, deny_unknown_fields)]
 pub struct Backup {
     /// Directory of the copies. Default: `backups` beside the database.
+    #[schemars(length(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
     /// Copies that are kept, the new one included; at least 1.

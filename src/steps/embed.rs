@@ -37,12 +37,15 @@ const DROP_SLICE: i64 = 2_000;
 #[serde(default, deny_unknown_fields)]
 pub struct Embed {
     /// Texts in one request. Default: `batch` in `[embedding]`.
+    #[schemars(range(min = 1, max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
     /// Requests under way at once. Default: `concurrency` in `[embedding]`.
+    #[schemars(range(min = 1, max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<usize>,
     /// Documents to embed in this run at most. Default: all.
+    #[schemars(range(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Time after which no new documents are begun. Default: none.

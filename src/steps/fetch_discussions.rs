@@ -39,6 +39,7 @@ const MAX_NOTES: i64 = 4_000;
 #[serde(default, deny_unknown_fields)]
 pub struct FetchDiscussions {
     /// Name of one source, `[sources.NAME]`. Default: every GitLab server.
+    #[schemars(length(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Items fetched in one run at most; the rest waits for the next run. Default 1000.

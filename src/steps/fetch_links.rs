@@ -38,6 +38,7 @@ const OFF_AFTER: usize = 3;
 #[serde(default, deny_unknown_fields)]
 pub struct FetchLinks {
     /// Name of one source, `[sources.NAME]`. Default: every GitLab server.
+    #[schemars(length(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Items looked at in one run at most; the rest waits for the next run. Default 500.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::ctx::StepCtx;
 use crate::engine::step::{Step, StepReport};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::store::integrity;
 
 /// Runs every check of the integrity table and keeps the findings. Changes nothing else.
@@ -31,12 +31,19 @@ impl Step for IntegrityCheck {
 
     fn run(&self, ctx: &StepCtx<'_>) -> Result<StepReport> {
         let found = integrity::check(ctx.store, &ctx.cancel)?;
-        ctx.write(|tx| integrity::save_findings(tx, &found, ctx.now()))?;
+        let saved = ctx.write(|tx| integrity::save_findings(tx, &found, ctx.now()));
         let mut report = StepReport::default();
         report.add("checks", i64::try_from(integrity::CHECKS.len()).unwrap_or(i64::MAX));
         report.add("findings", i64::try_from(found.total()).unwrap_or(i64::MAX));
         for finding in &found.findings {
-            report.warn(format!("{}: {}: {}", finding.check, finding.subject, finding.detail));
+            report.warn(finding.line());
+        }
+        match saved {
+            // So damaged that the findings cannot be kept: they are told all the same.
+            Err(error) if error.kind() == ErrorKind::Database && found.total() > 0 => {
+                report.warn(format!("the findings cannot be written down: {error}"));
+            }
+            saved => saved?,
         }
         if found.total() > 0 && self.fail {
             return Err(integrity::findings_error(&found)

@@ -21,9 +21,11 @@ use crate::telemetry::metrics::{self, push, textfile};
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
     /// File for the textfile collector. Default: `[metrics] textfile`.
+    #[schemars(length(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub textfile: Option<PathBuf>,
     /// Address of a Pushgateway. Default: `[metrics] push`.
+    #[schemars(url)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<String>,
     /// Whether an export that fails fails the step. Default false.

@@ -40,6 +40,7 @@ pub(in crate::steps) use judge::judge;
 #[serde(default, deny_unknown_fields)]
 pub struct Reconcile {
     /// Name of one source, `[sources.NAME]`. Default: every source.
+    #[schemars(length(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Deletes however many items are gone. The same as `--allow-mass-delete`.

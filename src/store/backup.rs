@@ -145,6 +145,12 @@ fn is_abandoned(path: &Path) -> bool {
 /// [`ErrorKind::DatabaseVersion`] for a file that is no database of ours or a newer one's,
 /// [`ErrorKind::IntegrityFindings`] for a damaged one.
 pub fn verify(path: &Path, options: OpenOptions) -> Result<Copied> {
+    if let Err(error) = std::fs::metadata(path)
+        && error.kind() == std::io::ErrorKind::NotFound
+    {
+        return Err(Error::new(ErrorKind::DatabaseVersion, format!("there is no backup at {}", path.display()))
+            .hint("name the file that `lore backup` or the step `backup` made (by default in `backups` beside the database)"));
+    }
     let looked = open_any_version(path, options).and_then(|connection| look_into(&connection, path));
     // A schema that cannot be read ends the look before SQLite's own check.
     let copied = looked.map_err(|error| match error.kind() {

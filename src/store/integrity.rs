@@ -21,6 +21,10 @@ pub use repair::{Repaired, plan, repair};
 /// Findings that are kept of one check; the rest is counted.
 const KEPT_PER_CHECK: usize = 100;
 
+/// What helps a file whose pages are damaged.
+pub const LOST: &str = "damaged pages cannot be repaired: bring a backup back with `lore restore FILE --force`, or move \
+                        the file away and run `lore run sync` anew";
+
 /// Name of the check of the file's pages.
 const PAGES: &str = "pages";
 
@@ -220,7 +224,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "embedding_stale",
-        meaning: "a chunk that is not recorded as failed has its vector, of its identity's length, of the document's text, and can be found",
+        meaning: "a chunk that is not recorded as failed has its vector, of its identity's length, of numbers that are not all zero, of the document's text, and can be found",
         remedy: Remedy::Embed,
         method: Method::Vectors { orphans: false },
     },
@@ -245,6 +249,16 @@ pub struct Finding {
     pub subject: String,
     /// What is wrong with it.
     pub detail: String,
+}
+
+impl Finding {
+    /// The finding on one line.
+    pub fn line(&self) -> String {
+        format!("{}: {}: {}", self.check, self.subject, self.detail)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
 }
 
 /// What the checks found.
@@ -305,6 +319,19 @@ pub fn check(store: &Store, cancel: &Cancel) -> Result<Findings> {
         let ran = check_fts_content(store, cancel, check.name, &mut found);
         keep_damage(check.name, ran, &mut found)?;
     }
+    Ok(found)
+}
+
+/// Looks at the pages of the file alone, reading only.
+///
+/// # Errors
+/// SQLite's, except for damage.
+pub fn check_pages_only(store: &Store) -> Result<Findings> {
+    let mut found = Findings::default();
+    store.read(|tx| {
+        let ran = check_pages(tx, PAGES, &mut found);
+        keep_damage(PAGES, ran, &mut found)
+    })?;
     Ok(found)
 }
 
@@ -424,18 +451,18 @@ pub fn findings_error(found: &Findings) -> Error {
     let repairable =
         CHECKS.iter().any(|check| check.remedy != Remedy::Restore && found.count(check.name) > 0);
     let lost = CHECKS.iter().any(|check| check.remedy == Remedy::Restore && found.count(check.name) > 0);
-    let mut error = Error::new(
-        ErrorKind::IntegrityFindings,
-        format!("the integrity check found {} problems ({})", found.total(), list.join(", ")),
-    );
+    let mut message = format!("the integrity check found {} problems ({})", found.total(), list.join(", "));
+    if let Some(first) = found.findings.first() {
+        message.push_str(&format!("; the first: {}", first.line()));
+    }
+    let mut error = Error::new(ErrorKind::IntegrityFindings, message);
     if repairable {
         error = error.hint(
             "repair with `lore run repair` or `lore status --check --repair`; --dry-run shows the plan",
         );
     }
     if lost {
-        error = error
-            .hint("damaged pages cannot be repaired: restore a backup, or move the file away and sync anew");
+        error = error.hint(LOST);
     }
     error
 }

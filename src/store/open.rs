@@ -110,9 +110,29 @@ pub(super) fn open_file(path: &Path, access: OpenFlags) -> Result<Connection> {
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_EXRESCODE;
     #[expect(clippy::disallowed_methods, reason = "the one place that opens a connection")]
     let connection = Connection::open_with_flags(path, flags)
-        .map_err(|error| Error::from(error).context(format!("open {}", path.display())))?;
+        .map_err(|error| explain_permission(path, Error::from(error)))?;
     connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
     Ok(connection)
+}
+
+/// SQLite says "unable to open database file" of a file that may not be opened: who may is what
+/// helps.
+fn explain_permission(path: &Path, error: Error) -> Error {
+    let refused = std::fs::File::open(path).err().filter(|refusal| {
+        error.kind() == ErrorKind::Io && refusal.kind() == std::io::ErrorKind::PermissionDenied
+    });
+    let Some(refused) = refused else { return error.context(format!("open {}", path.display())) };
+    let us = rustix::process::geteuid().as_raw();
+    let owner = owner_of(path).map_or_else(String::new, |owner| format!(" it belongs to user {owner},"));
+    io_error(format!("open {}", path.display()), refused).hint(
+        format!("{owner} this is user {us}: run as its owner, or name another file with --database")
+            .trim_start(),
+    )
+}
+
+fn owner_of(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).ok().map(|metadata| metadata.uid())
 }
 
 /// Makes sqlite-vec part of every connection of this process.
@@ -433,6 +453,22 @@ mod tests {
             }
             assert!(std::fs::read(&path).unwrap() == before, "not one byte is changed");
         }
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_is_said_to_be_one() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.db");
+        migrate(&mut open_writer(&path, OpenOptions::default()).unwrap(), &path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).unwrap();
+        let error = explain_permission(&path, Error::new(ErrorKind::Io, "unable to open database file"));
+        if std::fs::File::open(&path).is_ok() {
+            assert!(error.hints().is_empty(), "root may open everything");
+            return;
+        }
+        assert!(error.to_string().contains("denied"), "{error}");
+        assert!(error.hints()[0].starts_with("it belongs to user "), "{:?}", error.hints());
     }
 
     #[test]

@@ -55,7 +55,8 @@ fn a_backup_is_restored_where_there_is_nothing_and_a_bad_one_is_refused_first() 
     }
     std::fs::write(bench.path().join("bad.db"), bytes).unwrap();
     bench.lore(["restore", "bad.db", "--force"]).fails(22);
-    bench.lore(["restore", "none.db", "--force"]).fails(11);
+    let error = bench.lore(["restore", "none.db", "--force"]).fails(11);
+    assert!(error.contains("no backup at") && !error.contains("lore run demo"), "{error}");
     assert_eq!(dump(&bench.database()), content, "what is there is not touched");
 }
 

@@ -1,8 +1,10 @@
 //! `embed` by the compiled binary, against an embedding server of our own.
 
+use std::time::Duration;
+
 use crate::metrics::series;
-use crate::support::binary::Bench;
-use crate::support::dump::{number, open};
+use crate::support::binary::{Bench, until};
+use crate::support::dump::{number, open, try_number};
 use crate::support::fake_embedder::{FakeEmbedder, Faults};
 
 /// A bench with the sample project's documents, and a job that embeds them.
@@ -148,4 +150,73 @@ fn a1_05_failing_texts_do_not_fail_the_run_and_are_counted() {
         "SELECT count(DISTINCT document_id) FROM chunks WHERE last_error LIKE '%context length%'",
     );
     assert_eq!(recorded, failed);
+}
+
+#[test]
+fn an_embedder_of_zeros_exits_16_and_texts_that_keep_failing_21_when_strict() {
+    let server = FakeEmbedder::new(Faults { zero: Some(""), ..Faults::default() });
+    let bench = bench(&server);
+    let error = bench.lore(["embed", "--quiet"]).fails(16);
+    assert!(error.contains("the vector is zero"), "{error}");
+    server.change(|faults| faults.zero = Some("photos"));
+    bench.lore(["embed", "--quiet"]).ok();
+    assert!(number(&bench.database(), "SELECT count(*) FROM chunks WHERE last_error LIKE '%zero%'") > 0);
+    bench.lore(["embed", "--strict", "--quiet"]).fails(21);
+}
+
+#[test]
+fn vectors_are_stored_while_the_next_answer_is_slow() {
+    let wait = Duration::from_secs(120);
+    let server = FakeEmbedder::new(Faults { slow: Some(wait), slow_after: 3, ..Faults::default() });
+    let bench = bench(&server);
+    let slow = bench.spawn(["embed", "--set", "embed.batch=8", "--set", "embed.concurrency=1", "--quiet"]);
+    until("the vectors of the first answers", || {
+        try_number(&bench.database(), "SELECT count(*) FROM chunk_vectors").is_some_and(|n| n > 0)
+    });
+    drop(slow);
+    let stored = number(&bench.database(), "SELECT count(*) FROM chunk_vectors");
+    server.forget();
+    server.change(|faults| faults.slow = None);
+    bench.lore(["embed", "--quiet"]).ok();
+    assert_whole(&bench);
+    let all = number(&bench.database(), "SELECT count(*) FROM chunk_vectors");
+    assert_eq!(server.texts().len() as i64, all - stored, "what was stored is not asked for again");
+}
+
+#[test]
+fn shortcuts_obey_what_is_set_and_refuse_what_they_do_not_know() {
+    let server = FakeEmbedder::new(Faults::default());
+    let bench = bench(&server);
+    assert_eq!(bench.lore(["embed", "--set", "embed.limit=5", "--json"]).data()["embedded"], 5);
+    for (command, key) in
+        [("embed", "embed.limitt"), ("generate-docs", "regenerate-docs.bogus"), ("sync", "x.y")]
+    {
+        let error = bench.lore([command, "--set", &format!("{key}=5")]).fails(2);
+        assert!(error.contains("--set") && error.contains(key.split('.').next_back().unwrap()), "{error}");
+    }
+    let error = bench.lore(["embed", "--set", "embed.limit=many"]).fails(2);
+    assert!(error.contains("many"), "{error}");
+}
+
+#[test]
+fn what_failed_under_a_clock_that_was_ahead_does_not_wait_until_then() {
+    let server = FakeEmbedder::new(Faults { zero: Some("photos"), ..Faults::default() });
+    let mut bench = bench(&server);
+    // Milliseconds: 3,000 days.
+    let clock = bench.write("clock", "259200000000");
+    bench.var("LORE_FAULT_CLOCK", clock.to_str().unwrap());
+    let failed = bench.lore(["embed", "--json"]).data()["failed"].as_i64().unwrap();
+    assert!(failed > 0);
+    bench.var("LORE_FAULT_CLOCK", "");
+    server.change(|faults| faults.zero = None);
+    let answer = bench.lore(["embed", "--json"]).data();
+    assert_eq!((answer["embedded"].as_i64(), answer["failed"].as_i64()), (Some(failed), Some(0)), "{answer}");
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_told_from_a_server_that_is_not_there() {
+    let server = FakeEmbedder::new(Faults { truncated: true, ..Faults::default() });
+    let bench = bench(&server);
+    let error = bench.lore(["embed", "--quiet"]).fails(14);
+    assert!(error.contains("broke off") && !error.contains("ollama serve"), "{error}");
 }

@@ -306,6 +306,32 @@ fn bad_lines_and_repeated_numbers_are_counted_and_named() {
 }
 
 #[test]
+fn lines_that_cannot_be_used_are_shown_until_an_export_reads_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("e.tar.gz");
+    let mut issues = lines(&[small_issue(1, "one", &[])]);
+    issues.extend_from_slice(b"{\"iid\":}\n{\"iid\":}\n");
+    write_archive(&path, &[("tree/project.json", TREE.as_bytes()), ("tree/project/issues.ndjson", &issues)]);
+    let world = World::of(&path);
+    assert_eq!(world.ingest(None, false).unwrap().failing, 2);
+    let recorded = || world.texts("SELECT stream || ': ' || last_error FROM stream_failures");
+    assert!(
+        recorded()[0].starts_with("archive lines: 2 lines of the export cannot be used"),
+        "{:?}",
+        recorded()
+    );
+    // The export is the same: it is not read again, and lacks them all the same.
+    let again = world.ingest(None, false).unwrap();
+    assert_eq!((again.count("exports_unchanged"), again.failing), (1, 1));
+    assert!(again.warnings[0].contains("2 lines"), "{:?}", again.warnings);
+    assert_eq!(recorded().len(), 1);
+    archive(&path, &[small_issue(1, "one", &[]), small_issue(2, "two", &[])]);
+    assert_eq!(world.ingest(None, false).unwrap().failing, 0);
+    assert!(recorded().is_empty(), "{:?}", recorded());
+    assert_eq!(world.ingest(None, false).unwrap().failing, 0);
+}
+
+#[test]
 fn an_export_that_broke_is_visible_until_it_can_be_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("e.tar.gz");

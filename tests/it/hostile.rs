@@ -126,6 +126,7 @@ fn the_check_of_a_damaged_database_exits_22_and_points_to_a_backup() {
         std::fs::write(bench.database(), bytes.get(..keep).unwrap()).unwrap();
         let stderr = bench.lore(["status", "--check"]).fails(22);
         assert!(stderr.contains("backup"), "{stderr}");
+        assert!(!stderr.contains("`lore status --check`"), "that is what was asked: {stderr}");
         let stderr = bench.lore(["query", "photo"]).fails(10);
         assert!(stderr.contains("backup"), "{stderr}");
     }
@@ -133,6 +134,39 @@ fn the_check_of_a_damaged_database_exits_22_and_points_to_a_backup() {
     execute(&bench.database(), "PRAGMA foreign_keys = OFF; DROP TABLE document_refs");
     let stderr = bench.lore(["status", "--check"]).fails(22);
     assert!(stderr.contains("pages"), "{stderr}");
+    assert!(stderr.contains("document_refs"), "the finding itself: {stderr}");
+}
+
+#[test]
+fn damaged_pages_are_told_by_the_check_that_finds_them() {
+    let undamaged = Bench::demo();
+    let connection = open(&undamaged.database());
+    let mut statement = connection
+        .prepare(
+            "SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 1 AND name IN
+               ('documents', 'issues', 'runs', 'step_attempts', 'app_lock', 'integrity_findings', 'notes', 'idx_documents_truncated')",
+        )
+        .unwrap();
+    let roots = statement
+        .query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)? as usize)))
+        .unwrap();
+    let roots: Vec<_> = roots.collect::<rusqlite::Result<_>>().unwrap();
+    assert_eq!(roots.len(), 8, "{roots:?}");
+    drop(statement);
+    connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    let size = connection.query_row("PRAGMA page_size", [], |row| row.get::<_, u32>(0)).unwrap() as usize;
+    drop(connection);
+    let whole = std::fs::read(undamaged.database()).unwrap();
+    for (table, root) in roots {
+        let bench = Bench::new();
+        let mut bytes = whole.clone();
+        bytes[(root - 1) * size..(root - 1) * size + 64].fill(0xFF);
+        std::fs::write(bench.database(), bytes).unwrap();
+        let stderr = bench.lore(["status", "--check"]).fails(22);
+        assert!(stderr.contains("lore restore"), "{table}: {stderr}");
+        assert!(stderr.contains("the first: pages: "), "{table}: {stderr}");
+        assert!(!stderr.contains("`lore status --check` says"), "{table}: {stderr}");
+    }
 }
 
 #[test]

@@ -166,3 +166,45 @@ fn a_file_that_is_no_text_is_an_error_with_its_line() {
     assert_eq!(output.code, 3);
     assert!(output.stderr.contains("bin.toml:2 is not UTF-8"), "{}", output.stderr);
 }
+
+#[test]
+fn bad_values_of_parameters_are_found_without_a_run() {
+    let bench = Bench::new();
+    bench.write(
+        "bad.toml",
+        "[steps.metrics]\nwith = { push = \"nope\", textfile = \"\" }\n\
+         [steps.embed]\nwith = { batch = 0, concurrency = 65, limit = 0 }\n\
+         [steps.fetch-discussions]\nwith = { limit = 0, source = \"\" }\n[steps.regenerate-docs]\nwith = { batch = 5001 }\n",
+    );
+    let output = bench.lore(["jobs", "check", "bad.toml", "--json"]);
+    assert_eq!(output.code, 3, "{}", output.stderr);
+    let answer = output.json();
+    let found: Vec<&str> = answer["error"]["details"]["diagnostics"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|found| found["message"].as_str().unwrap())
+        .collect();
+    for want in [
+        "`push`: not an http or https address",
+        "`textfile`: the text is empty",
+        "`batch`: 0 is out of range, expected 1 to 2048",
+        "`concurrency`: 65 is out of range, expected 1 to 64",
+        "`limit`: 0 is out of range, expected 1 or more",
+        "`source`: the text is empty",
+        "`batch`: 5001 is out of range, expected 1 to 5000",
+    ] {
+        assert!(found.contains(&want), "{want}: {found:#?}");
+    }
+    assert_eq!(found.len(), 8, "{found:#?}");
+}
+
+#[test]
+fn an_export_makes_its_directory() {
+    let bench = Bench::new();
+    bench.lore(["jobs", "export", "--format", "systemd", "--output", "a/b"]).ok();
+    assert!(std::fs::read_dir(bench.path().join("a/b")).unwrap().count() > 0);
+    bench.write("file", "");
+    let error = bench.lore(["jobs", "export", "--format", "systemd", "--output", "file/b"]).fails(12);
+    assert!(error.contains("--output"), "{error}");
+}

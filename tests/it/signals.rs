@@ -139,6 +139,9 @@ fn end_and_resume(bench: &mut Bench, what: &str, n: u32, signal: Signal, expecte
     ] {
         assert_eq!(number(&path, sql), n, "{what}: {rows}");
     }
+    let name = if signal == Signal::HUP { "SIGHUP" } else { "SIGTERM" };
+    let told = format!("SELECT count(*) FROM step_attempts WHERE reason = 'terminated ({name})'");
+    assert_eq!(number(&path, &told), 1, "{what}: which signal it was");
     let resumed = bench.lore(["run", "one.toml", "--quiet", "--resume"]);
     assert_eq!(resumed.code, expected, "{what}: {}", resumed.stderr);
     true

@@ -30,7 +30,7 @@ pub struct RunFlags {
     /// Delete however many items are gone upstream (`reconcile` stops above 10 that are a fifth of a project)
     #[arg(long)]
     pub allow_mass_delete: bool,
-    /// Continue a run that did not succeed: the last one of this job, or run N; steps that succeeded are not run again
+    /// Continue a run that did not succeed: the last one of this job, or run N; steps that succeeded are not run again, unless one that they need is
     #[arg(long, value_name = "RUN", num_args = 0..=1, default_missing_value = "last")]
     pub resume: Option<String>,
     /// With --resume: continue although the job changed meanwhile

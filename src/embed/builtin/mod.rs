@@ -45,7 +45,7 @@ impl Builtin {
     /// Length of a vector.
     pub const DIMS: usize = 384;
     /// Name of the model; a change of the weights or of the tokens changes it.
-    pub const MODEL: &str = "all-MiniLM-L6-v2-int8-1";
+    pub const MODEL: &str = crate::config::BUILTIN_MODEL;
     /// Tokens of a text that count; two of them are the marks at its ends, what follows is cut.
     pub const MAX_TOKENS: usize = 256;
     /// Tokens of a text that count, without the marks: what [`Self::count_tokens`] may be.

@@ -655,3 +655,36 @@ fn the_builtin_model_embeds_without_a_server_and_finds_by_meaning() {
     bench.config.embedding.model = Some("another".to_owned());
     assert_eq!(bench.run().unwrap_err().kind(), ErrorKind::Config);
 }
+
+#[test]
+fn a_service_whose_vectors_are_all_zero_fails_the_step_whoever_it_is() {
+    for provider in [EmbeddingProvider::Ollama, EmbeddingProvider::Openai, EmbeddingProvider::Tei] {
+        let info = Some(serde_json::json!({ "model_id": "m", "max_client_batch_size": 32 }));
+        let tags = Some(vec!["m:latest"]);
+        let bench =
+            Bench::of(provider, Faults { zero: Some(""), info: info.clone(), tags, ..Faults::default() });
+        bench.put_many(40);
+        let error = bench.run().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::EmbeddingFailed, "{provider:?}: {error}");
+        assert!(error.to_string().contains("the vector is zero"), "{error}");
+        assert!(bench.asked() <= 2, "{} requests", bench.asked());
+        // And when an index is there: nothing is held against the texts.
+        bench.server.change(|faults| faults.zero = None);
+        assert_eq!(bench.embed(), (40, 0));
+        bench.put(41, "new", "text");
+        bench.server.change(|faults| faults.zero = Some(""));
+        assert_eq!(bench.run().unwrap_err().kind(), ErrorKind::EmbeddingFailed, "{provider:?}");
+        assert_eq!(bench.coverage().failed, 0);
+    }
+}
+
+#[test]
+fn a_text_whose_vector_is_zero_is_recorded_though_no_vector_was_made_before() {
+    let bench = Bench::new(Faults { zero: Some("wombat"), ..Faults::default() });
+    bench.put(1, "wombat", "wombat");
+    assert_eq!(bench.embed(), (0, 1));
+    let error: String = bench.store.read(|tx| Ok(embeddings::failing(tx, 10)?.remove(0).error)).unwrap();
+    assert!(error.contains("the vector is zero"), "{error}");
+    bench.put(2, "other", "text");
+    assert_eq!(bench.embed(), (1, 0));
+}

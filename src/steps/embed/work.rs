@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
@@ -25,6 +26,9 @@ const READ_DOCUMENTS: usize = 64;
 
 /// Chunks that one transaction stores, about.
 const WRITE_CHUNKS: usize = 512;
+
+/// Longest time that vectors wait for being stored: what a process that is killed loses.
+const WRITE_AFTER: Duration = Duration::from_secs(5);
 
 /// A passage that waits for its vector.
 struct Text {
@@ -59,6 +63,8 @@ pub(super) struct Pass<'a, 'c> {
     requests: JoinSet<Answered>,
     /// Documents with all their answers, not yet stored.
     ready: Vec<Document>,
+    /// When the pass began or last stored something.
+    stored_at: Instant,
 }
 
 impl<'a, 'c> Pass<'a, 'c> {
@@ -80,6 +86,7 @@ impl<'a, 'c> Pass<'a, 'c> {
             texts: VecDeque::new(),
             requests: JoinSet::new(),
             ready: Vec::new(),
+            stored_at: Instant::now(),
         }
     }
 
@@ -119,8 +126,7 @@ impl<'a, 'c> Pass<'a, 'c> {
                 );
             }
             let is_last = self.requests.is_empty();
-            let waiting: usize = self.ready.iter().map(|document| document.chunks.len().max(1)).sum();
-            if waiting >= WRITE_CHUNKS || is_last {
+            if is_last || self.is_due() {
                 self.store(report)?;
             }
             if is_last && self.ids.is_empty() {
@@ -129,25 +135,44 @@ impl<'a, 'c> Pass<'a, 'c> {
             if is_last {
                 continue;
             }
-            let requests = &mut self.requests;
-            let answered = self.ctx.block_on(async {
-                match requests.join_next().await {
-                    Some(Ok(answered)) => Ok(answered),
-                    Some(Err(error)) => {
-                        Err(Error::internal("a request for vectors broke off").because(error))
-                    }
-                    None => Err(Error::internal("there was no request for vectors to wait for")),
-                }
-            })?;
-            match answered {
-                (batch, Ok(results)) => self.take_answers(batch, results),
-                (_, Err(failure)) => break Some(failure),
+            match self.next_answer()? {
+                // What is ready is due before the next answer came.
+                None => {}
+                Some((batch, Ok(results))) => self.take_answers(batch, results),
+                Some((_, Err(failure))) => break Some(failure),
             }
         };
         self.requests.abort_all();
         let Some(failure) = failed else { return Ok(()) };
         self.store(report)?;
         Err(failure)
+    }
+
+    /// Whether what is ready is to be stored now: there is enough of it, or it waited long.
+    fn is_due(&self) -> bool {
+        let waiting: usize = self.ready.iter().map(|document| document.chunks.len().max(1)).sum();
+        waiting >= WRITE_CHUNKS || (waiting > 0 && self.stored_at.elapsed() >= WRITE_AFTER)
+    }
+
+    /// Waits for an answer; nothing when what is ready has to be stored before one comes.
+    fn next_answer(&mut self) -> Result<Option<Answered>> {
+        let due = (!self.ready.is_empty()).then(|| WRITE_AFTER.saturating_sub(self.stored_at.elapsed()));
+        let requests = &mut self.requests;
+        self.ctx.block_on(async {
+            let next = requests.join_next();
+            let next = match due {
+                None => next.await,
+                Some(wait) => match tokio::time::timeout(wait, next).await {
+                    Ok(next) => next,
+                    Err(_) => return Ok(None),
+                },
+            };
+            match next {
+                Some(Ok(answered)) => Ok(Some(answered)),
+                Some(Err(error)) => Err(Error::internal("a request for vectors broke off").because(error)),
+                None => Err(Error::internal("there was no request for vectors to wait for")),
+            }
+        })
     }
 
     /// Reads and cuts documents until there is enough for the next requests.
@@ -290,7 +315,10 @@ impl<'a, 'c> Pass<'a, 'c> {
         if self.ready.is_empty() {
             return Ok(());
         }
+        // Nothing is known to store for as long as no vector was ever made: then the embedder
+        // has failed, and that is the step's error.
         let Some(identity) = self.made_identity()? else { return Ok(()) };
+        self.stored_at = Instant::now();
         while !self.ready.is_empty() {
             // By whole documents, up to a size that keeps the transaction short.
             let mut n = 0;

@@ -23,6 +23,9 @@ use crate::store::{ReadTx, WriteTx, tombstones};
 /// Name of the cursor.
 const STREAM: &str = "archive";
 
+/// Name under which lines that cannot be used are kept as a failure.
+const LINES: &str = "archive lines";
+
 /// Items in one transaction at most.
 const BATCH_ITEMS: usize = 200;
 
@@ -93,9 +96,10 @@ fn ingest_export(
     let web_url = config.web_url.as_deref();
     let stamp = export.stamp()?;
     let known = ctx.read(|tx| Known::read(tx, name, config))?;
-    let before = known.fingerprint.filter(|_| !ctx.options.full);
+    let before = known.fingerprint.clone().filter(|_| !ctx.options.full);
     if before.as_ref().is_some_and(|before| before.is_current(stamp, web_url)) {
         report.add("exports_unchanged", 1);
+        known.tell_bad_lines(report);
         if let Some(project_id) = known.failed {
             ctx.write(|tx| cursors::clear_stream_failure(tx, project_id, STREAM))?;
         }
@@ -113,6 +117,7 @@ fn ingest_export(
     };
     if before.as_ref().is_some_and(|before| before.same_content(&fingerprint)) {
         report.add("exports_unchanged", 1);
+        known.tell_bad_lines(report);
         return ctx.write(|tx| {
             let project_id = entities::upsert_project(tx, name, &project, ctx.now())?;
             finish(tx, project_id, &fingerprint, ctx.now())
@@ -151,22 +156,40 @@ struct Known {
     fingerprint: Option<Fingerprint>,
     /// The project, when reading its export failed last time.
     failed: Option<i64>,
+    /// What is recorded of lines that could not be used.
+    bad_lines: Option<String>,
 }
 
 impl Known {
     fn read(tx: &ReadTx<'_>, name: &str, config: &ExportConfig) -> Result<Self> {
         let Some(project) = entities::project(tx, name, &config.project)? else {
-            return Ok(Self { fingerprint: None, failed: None });
+            return Ok(Self { fingerprint: None, failed: None, bad_lines: None });
         };
         let cursor = cursors::get(tx, project.id, STREAM)?;
-        let failed = cursors::stream_failures(tx)?
-            .into_iter()
-            .any(|failure| failure.project_path == project.path && failure.stream == STREAM);
+        let failures = cursors::stream_failures(tx)?;
+        let of = |stream: &str| {
+            failures.iter().find(|failure| failure.project_path == project.path && failure.stream == stream)
+        };
         Ok(Self {
             fingerprint: cursor.and_then(|cursor| Fingerprint::parse(cursor.fingerprint.as_deref()?)),
-            failed: failed.then_some(project.id),
+            failed: of(STREAM).map(|_| project.id),
+            bad_lines: of(LINES).map(|failure| failure.error.clone()),
         })
     }
+
+    /// An export that did not change still lacks what could not be read of it.
+    fn tell_bad_lines(&self, report: &mut StepReport) {
+        if let Some(error) = &self.bad_lines {
+            report.failing += 1;
+            report.warn(error.clone());
+        }
+    }
+}
+
+/// Lines that cannot be used, as they are recorded until an export reads well.
+fn bad_lines_error(n: usize, first: &str) -> Error {
+    let lines = if n == 1 { "1 line of the export".to_owned() } else { format!("{n} lines of the export") };
+    Error::new(ErrorKind::Io, format!("{lines} cannot be used; the first: {first}"))
 }
 
 /// A file that was written while it was read belongs to no fingerprint.
@@ -203,6 +226,7 @@ struct Writer<'a, 'c> {
     done: u64,
     total: u64,
     bad_lines: usize,
+    first_bad: Option<String>,
     /// Items of which a later state was stored before.
     went_back: usize,
 }
@@ -221,6 +245,7 @@ impl<'a, 'c> Writer<'a, 'c> {
             done: 0,
             total: survey.issues + survey.merge_requests,
             bad_lines: 0,
+            first_bad: None,
             went_back: 0,
         }
     }
@@ -281,6 +306,13 @@ impl<'a, 'c> Writer<'a, 'c> {
                 None
             };
             finish(tx, project_id, fingerprint, ctx.now())?;
+            match &self.first_bad {
+                Some(first) => {
+                    let error = bad_lines_error(self.bad_lines, first);
+                    cursors::record_stream_failure(tx, project_id, LINES, &error, ctx.now())?;
+                }
+                None => cursors::clear_stream_failure(tx, project_id, LINES)?,
+            }
             Ok((written, missing))
         })?;
         self.add(&written);
@@ -345,6 +377,7 @@ impl<'a, 'c> Writer<'a, 'c> {
 
     fn bad_line(&mut self, bad: &BadLine) {
         self.bad_lines += 1;
+        self.first_bad.get_or_insert_with(|| bad.to_string());
         self.report.add("bad_lines", 1);
         self.report.failing += 1;
         if self.bad_lines <= NAMED_BAD_LINES {

@@ -25,6 +25,7 @@ use crate::export::demo;
 pub struct Ingest {
     /// Name of one source, `[sources.NAME]`. Default: every configured source. `demo`
     /// names the sample that is built in, unless the configuration has a source of that name.
+    #[schemars(length(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }

@@ -79,6 +79,8 @@ pub fn findings(tx: &ReadTx<'_>) -> Result<Vec<VectorFinding>> {
     for (name, meaning, sql) in CHECKS {
         check(name, meaning, sql)?;
     }
+    let useless = i64::try_from(useless(tx)?.len()).unwrap_or(i64::MAX);
+    check(USELESS, "vectors that are zero or hold what is no number", &format!("SELECT {useless}"))?;
     for (id, _) in live_ids(tx)? {
         let table = codes_table(id);
         if !has_table(tx, &table)? {
@@ -105,10 +107,29 @@ pub fn findings(tx: &ReadTx<'_>) -> Result<Vec<VectorFinding>> {
     Ok(found)
 }
 
+/// Name of the check of what the vectors hold.
+const USELESS: &str = "vectors_useless";
+
+/// Chunks whose vectors have no direction: nothing is ever near to them.
+fn useless(tx: &ReadTx<'_>) -> Result<Vec<i64>> {
+    let mut statement = tx.sql().prepare_cached("SELECT chunk_id, vector FROM chunk_vectors")?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        // A vector of the wrong length is found by its length.
+        let is_useless =
+            row.get_ref(1)?.as_blob().is_ok_and(|bytes| !bytes.is_empty() && !half::is_direction(bytes));
+        if is_useless {
+            found.push(row.get(0)?);
+        }
+    }
+    Ok(found)
+}
+
 /// Names of everything that is looked for; the last two are looked for per identity.
 #[cfg(test)]
 pub(crate) fn names() -> Vec<&'static str> {
-    CHECKS.iter().map(|(name, ..)| *name).chain(["codes_missing", "codes_orphaned"]).collect()
+    CHECKS.iter().map(|(name, ..)| *name).chain([USELESS, "codes_missing", "codes_orphaned"]).collect()
 }
 
 fn live_ids(tx: &ReadTx<'_>) -> Result<Vec<(i64, usize)>> {
@@ -190,6 +211,9 @@ pub fn repair(tx: &WriteTx<'_>) -> Result<Repaired> {
     let spoilt = "SELECT c.id FROM chunks c JOIN embedding_identities i ON i.id = c.identity_id LEFT JOIN chunk_vectors v ON v.chunk_id = c.id
                    WHERE (c.last_error IS NULL) <> (v.chunk_id IS NOT NULL) OR length(v.vector) <> 2 * i.dims";
     run(&format!("DELETE FROM chunks WHERE id IN ({spoilt})"))?;
+    for id in useless(tx)? {
+        tx.sql().prepare_cached("DELETE FROM chunks WHERE id = ?1")?.execute([id])?;
+    }
     repaired.stale_embeddings_cleared = run(
         "UPDATE chunked_documents SET is_stale = 1
           WHERE is_stale = 0 AND (chunk_count <> (SELECT count(*) FROM chunks c WHERE c.document_id = chunked_documents.document_id AND c.identity_id = chunked_documents.identity_id)

@@ -233,6 +233,21 @@ const PLANTS: &[Plant] = &[
         &[("stale_embeddings_cleared", 1)],
     ),
     vector_plant(
+        "UPDATE chunk_vectors SET vector = zeroblob(length(vector))
+          WHERE chunk_id = (SELECT id FROM chunks WHERE document_id = 2)",
+        &[("embedding_stale", 1)],
+        &["vectors_useless"],
+        &[("stale_embeddings_cleared", 1)],
+    ),
+    // 7E00: not a number.
+    vector_plant(
+        "UPDATE chunk_vectors SET vector = x'007E0000000000000000000000000000'
+          WHERE chunk_id = (SELECT id FROM chunks WHERE document_id = 2)",
+        &[("embedding_stale", 1)],
+        &["vectors_useless"],
+        &[("stale_embeddings_cleared", 1)],
+    ),
+    vector_plant(
         "DELETE FROM chunk_codes_1 WHERE chunk_id = (SELECT id FROM chunks WHERE document_id = 2)",
         &[("embedding_stale", 1)],
         &["codes_missing"],

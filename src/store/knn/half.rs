@@ -14,6 +14,14 @@ pub fn decode(bytes: &[u8]) -> Vec<f32> {
     pairs.iter().map(|pair| to_f32(u16::from_le_bytes(*pair))).collect()
 }
 
+/// Whether an encoded vector points somewhere: all its values are numbers, and one is not zero.
+pub fn is_direction(bytes: &[u8]) -> bool {
+    let (pairs, _) = bytes.as_chunks::<2>();
+    let values = || pairs.iter().map(|pair| u16::from_le_bytes(*pair) & 0x7FFF);
+    // An exponent of ones only is infinity, or no number.
+    values().all(|value| value < 0x7C00) && values().any(|value| value != 0)
+}
+
 /// Dot product of a vector with an encoded one of the same length.
 pub fn dot(vector: &[f32], encoded: &[u8]) -> f32 {
     #[cfg(target_arch = "x86_64")]
@@ -97,6 +105,14 @@ mod tests {
             if !value.is_nan() {
                 assert_eq!(from_f32(value), half, "{half:#x} is {value}");
             }
+        }
+    }
+
+    #[test]
+    fn what_points_nowhere_is_told_apart() {
+        assert!(is_direction(&encode(&[0.0, -0.5])));
+        for vector in [&[0.0, -0.0][..], &[1.0, f32::NAN], &[1.0, f32::NEG_INFINITY], &[]] {
+            assert!(!is_direction(&encode(vector)), "{vector:?}");
         }
     }
 

@@ -63,9 +63,29 @@ pub async fn push(gateway: &str, group: &str, text: String) -> Result<()> {
     if status.is_success() {
         return Ok(());
     }
-    let body: String = answer.text().await.unwrap_or_default().chars().take(300).collect();
-    Err(Error::new(
-        ErrorKind::Network,
-        format!("push metrics to {shown}: answered {status}: {}", body.trim()),
-    ))
+    let said = said(&answer.text().await.unwrap_or_default());
+    Err(Error::new(ErrorKind::Network, format!("push metrics to {shown}: answered {status}{said}"))
+        .hint("is that the address of a Pushgateway, and of no other server or proxy?"))
+}
+
+/// What an answer says, on one line; a page for people says nothing.
+fn said(body: &str) -> String {
+    let text: String = body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
+    let text: String = text.chars().filter(|c| !c.is_control()).collect();
+    if text.starts_with('<') {
+        return " with a web page".to_owned();
+    }
+    if text.is_empty() { text } else { format!(": {text}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_named_and_a_message_is_shown_on_one_line() {
+        assert_eq!(said("\n <!doctype html>\n<h1>404</h1>"), " with a web page");
+        assert_eq!(said("text format\n parsing \u{1b}[31merror"), ": text format parsing [31merror");
+        assert_eq!(said(" "), "");
+    }
 }

@@ -25,6 +25,8 @@ pub struct Faults {
     pub silent_cut: Option<usize>,
     /// A request with this word fails: its vector would hold NaN.
     pub nan: Option<&'static str>,
+    /// Texts with this word get a vector of zeros; "" is in every text.
+    pub zero: Option<&'static str>,
     /// Every vector is empty.
     pub empty_vectors: bool,
     /// OpenAI: items in reverse order, with the right index.
@@ -45,14 +47,18 @@ pub struct Faults {
     pub limited: usize,
     /// `Retry-After` of these.
     pub retry_after: Option<&'static str>,
-    /// How late the first answer comes.
+    /// How late one answer comes.
     pub slow: Option<Duration>,
+    /// Requests for vectors before the one that is answered late.
+    pub slow_after: usize,
     /// Ollama: the models that are listed.
     pub tags: Option<Vec<&'static str>>,
     /// Path in front of every endpoint.
     pub prefix: &'static str,
     /// Length of the vectors' arrow; 0: 1.
     pub norm: f32,
+    /// Every answer with vectors ends in the middle.
+    pub truncated: bool,
     /// Every answer is a web page with status 200.
     pub web_page: bool,
     /// Every request is refused with 401, and the credentials echoed.
@@ -208,9 +214,12 @@ fn embed(state: &mut State, path: &str, request: &Request) -> Reply {
     let faults = &mut state.faults;
     let refusal = refusal(faults, &texts);
     let mut reply = refusal.unwrap_or_else(|| vectors(faults, path, &model, &texts));
-    if let Some(wait) = faults.slow.filter(|_| !state.slowed) {
+    if let Some(wait) = faults.slow.filter(|_| !state.slowed && state.asked.len() >= faults.slow_after) {
         state.slowed = true;
         reply.delivery = Delivery::Late(wait);
+    }
+    if faults.truncated {
+        reply.delivery = Delivery::Truncated;
     }
     state.asked.push(Asked { path: request.path().to_owned(), model, texts, status: reply.status });
     reply
@@ -273,6 +282,7 @@ fn vectors(faults: &Faults, path: &str, model: &str, texts: &[String]) -> Reply 
         .iter()
         .map(|text| {
             let text: String = text.chars().take(faults.silent_cut.unwrap_or(usize::MAX)).collect();
+            let norm = if faults.zero.is_some_and(|word| text.contains(word)) { 0.0 } else { norm };
             vector_of(&text, dims).into_iter().map(|value| value * norm).collect()
         })
         .collect();
