@@ -110,16 +110,17 @@ pub fn findings(tx: &ReadTx<'_>) -> Result<Vec<VectorFinding>> {
 /// Name of the check of what the vectors hold.
 const USELESS: &str = "vectors_useless";
 
-/// Chunks whose vectors have no direction: nothing is ever near to them.
+/// Chunks whose vectors have no direction: nothing is ever near to them. What is nobody's or of
+/// the wrong length is found by that.
 fn useless(tx: &ReadTx<'_>) -> Result<Vec<i64>> {
-    let mut statement = tx.sql().prepare_cached("SELECT chunk_id, vector FROM chunk_vectors")?;
+    let mut statement = tx.sql().prepare_cached(
+        "SELECT v.chunk_id, v.vector FROM chunk_vectors v JOIN chunks c ON c.id = v.chunk_id
+           JOIN embedding_identities i ON i.id = c.identity_id WHERE length(v.vector) = 2 * i.dims",
+    )?;
     let mut rows = statement.query([])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        // A vector of the wrong length is found by its length.
-        let is_useless =
-            row.get_ref(1)?.as_blob().is_ok_and(|bytes| !bytes.is_empty() && !half::is_direction(bytes));
-        if is_useless {
+        if row.get_ref(1)?.as_blob().is_ok_and(|bytes| !half::is_direction(bytes)) {
             found.push(row.get(0)?);
         }
     }
