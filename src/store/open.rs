@@ -461,7 +461,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         migrate(&mut open_writer(&path, OpenOptions::default()).unwrap(), &path).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
         let error = explain_permission(&path, Error::new(ErrorKind::Io, "unable to open database file"));
         if std::fs::File::open(&path).is_ok() {
             assert!(error.hints().is_empty(), "root may open everything");
