@@ -7,6 +7,8 @@
 //! cost of a search grows with the documents that hold its words, and the commonest words
 //! tell least: they are left out as far as the cost is above a budget.
 
+mod unspaced;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::parse::{Clause, Query};
@@ -15,6 +17,7 @@ use super::words::{is_cjk, is_stop_word, words};
 use crate::content::terms;
 use crate::error::Result;
 use crate::store::search::{SATURATION, idf};
+use unspaced::{all_of, is_sentence, phrase_expression, readable};
 
 /// Words beyond which a query is a text and is reduced.
 const LONG: usize = 24;
@@ -306,9 +309,15 @@ impl Builder {
     /// characters, names that punctuation tells apart. Those of one token belong together.
     fn synthetic(&mut self, query: &Query, count: &mut Count<'_>) -> Result<()> {
         for token in &query.tokens {
-            let texts: Vec<String> =
-                terms::query_terms(token).into_iter().filter(|text| words(text).next().is_some()).collect();
+            let texts: Vec<String> = terms::query_terms(readable(token))
+                .into_iter()
+                .filter(|text| words(text).next().is_some())
+                .collect();
             if texts.is_empty() {
+                continue;
+            }
+            if is_sentence(&texts) {
+                self.sentence(texts, count)?;
                 continue;
             }
             let expression = all_of(&texts);
@@ -396,36 +405,6 @@ pub fn clause_expression(clause: &Clause) -> (String, Vec<f64>) {
         Clause::Phrase(text) => phrase_expression(text),
         Clause::Prefix(text) => prefix_expression(text),
     }
-}
-
-/// Terms of one token, all of them. The index holds pairs: a single character is the beginning
-/// of some.
-fn all_of(texts: &[String]) -> String {
-    let part = |text: &String| {
-        let single = text.chars().nth(1).is_none() && text.chars().all(is_cjk);
-        format!("{}{}", quoted(text), if single { "*" } else { "" })
-    };
-    format!("({})", texts.iter().map(part).collect::<Vec<_>>().join(" AND "))
-}
-
-/// Words one after the other. The index has a run of a script without spaces as one word: a part
-/// of it is found by its pairs, wherever it stands.
-fn phrase_expression(text: &str) -> (String, Vec<f64>) {
-    if !text.chars().any(is_cjk) {
-        return (quoted(text), vec![1.0]);
-    }
-    let mut parts = Vec::new();
-    let mut size = 0;
-    for word in text.split(' ') {
-        let texts = if word.chars().any(is_cjk) { terms::query_terms(word) } else { Vec::new() };
-        size += 1 + texts.len();
-        parts.push(match texts.as_slice() {
-            [] => quoted(word),
-            texts => format!("({} OR {})", quoted(word), all_of(texts)),
-        });
-    }
-    let share = 1.0 / as_number(i64::try_from(size).unwrap_or(i64::MAX));
-    (format!("({})", parts.join(" AND ")), vec![share; size])
 }
 
 /// Words that begin with `text`. The index holds stems, which may be shorter than what was

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use super::literal::{self, Reference};
 use super::tokens::{Token, is_invisible, plainly, tokens};
 use super::wanted::Wanted;
-use super::words::{is_stop_word, is_word_char, words};
+use super::words::{is_cjk, is_stop_word, is_word_char, words};
 use crate::clock::Millis;
 use crate::content::{ItemType, SourceType};
 use crate::error::{Error, ErrorKind, Result};
@@ -360,7 +360,11 @@ impl Reader {
     }
 
     fn word(&mut self, word: &str) {
-        if word.chars().nth(MAX_WORD_CHARS).is_some() {
+        if let Some((end, _)) = word.char_indices().nth(MAX_WORD_CHARS) {
+            // A text without spaces is no word that is too long.
+            if let Some(front) = word.get(..end).filter(|_| word.chars().all(is_cjk)) {
+                return self.word(front);
+            }
             self.too_long = true;
             return;
         }

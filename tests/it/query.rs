@@ -229,3 +229,18 @@ fn filters_without_words_list_the_newest_first() {
     assert!(dates.len() > 1 && dates.is_sorted_by(|a, b| a >= b), "{dates:?}");
     assert!(results(&data).iter().all(|result| result["state"] == "opened"));
 }
+
+#[test]
+fn a_sentence_without_spaces_finds_what_shares_parts_of_it() {
+    let bench = Bench::demo();
+    let place = |text: &str, iid: i64| {
+        let answer = ask(&bench, &[text, "--mode", "lexical"]);
+        let found: Vec<i64> = results(&answer).iter().map(|it| it["iid"].as_i64().unwrap()).collect();
+        found.iter().position(|it| *it == iid)
+    };
+    assert_eq!(place("タグを付けた写真が検索で見つかりません", 13), Some(0));
+    assert_eq!(place("アルバム名が長いと切れる", 60), Some(0));
+    let long = "アルバム名が長いと切れる、".repeat(60);
+    assert_eq!(place(&long, 60), Some(0));
+    assert_eq!(place(&"アルバム名が長いと切れる".repeat(40), 60), Some(0));
+}
