@@ -19,7 +19,12 @@
 //! - `LORE_QUALITY_MISSES=1`: how well the relevance of the best answer tells questions of a
 //!   collection from those of the others.
 //! - `LORE_QUALITY_DUMP=DIR`: writes what each retriever finds.
-#![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints and may fail loudly")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a bench prints and may fail loudly"
+)]
 
 #[path = "../tests/it/support/collection.rs"]
 mod collection;
@@ -254,7 +259,7 @@ fn main() {
     let directories: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     if directories.is_empty() {
-        println!("no collections: cargo bench --bench quality -- DIR...");
+        eprintln!("no collections: cargo bench --bench quality -- DIR...");
     }
     let is_tuning = is_set("LORE_QUALITY_TUNE");
     let part = match number_of("LORE_QUALITY_HALF") {
@@ -276,10 +281,7 @@ fn main() {
         let collection = Collection::load(Path::new(&directory), &databases, use_only);
         let loaded_s = started.elapsed().as_secs();
         if loaded_s > 1 {
-            println!(
-                "{}",
-                json!({ "collection": name, "documents": collection.documents, "loaded_s": loaded_s })
-            );
+            eprintln!("{name}: {} documents loaded in {loaded_s} s", collection.documents);
         }
         if let Some(directory) = std::env::var_os("LORE_QUALITY_DUMP") {
             dump(&collection, &Path::new(&directory).join(format!("{name}.jsonl")));

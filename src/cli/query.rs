@@ -73,7 +73,7 @@ pub struct QueryArgs {
     /// Results at most, 1 to 100
     #[arg(long, value_name = "N", default_value = "20", value_parser = positive, allow_negative_numbers = true)]
     limit: u64,
-    /// Results to pass over; far down, beyond `candidates` of [query], the order is that of the
+    /// Results to pass over; far down, beyond `query.candidates`, the order is that of the
     /// words alone
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     offset: u32,
@@ -229,7 +229,7 @@ impl QueryArgs {
     /// The text, whether it was quoted as a whole or not.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`](crate::error::ErrorKind::Usage) for a word that is a misspelt flag: it would silently be searched for.
+    /// [`ErrorKind::Usage`] for a word that is a misspelt flag: it would silently be searched for.
     fn text(&self) -> Result<String> {
         let first = self.text.as_deref().unwrap_or_default();
         if let Some(flag) = first.strip_prefix("--").filter(|rest| !rest.contains(char::is_whitespace)) {
