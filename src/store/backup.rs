@@ -133,7 +133,8 @@ fn partial(directory: &Path, prefix: &str) -> Result<NamedTempFile> {
 
 /// Whether nobody holds a partial copy. A young one may not be locked yet.
 fn is_abandoned(path: &Path) -> bool {
-    let age = std::fs::metadata(path).and_then(|it| it.modified()).ok().and_then(|it| it.elapsed().ok());
+    let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
+    let age = metadata.and_then(|it| it.modified().ok()).and_then(|it| it.elapsed().ok());
     age.is_some_and(|age| age >= ABANDONED_AFTER)
         && std::fs::File::open(path)
             .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
