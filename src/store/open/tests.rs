@@ -7,7 +7,7 @@ fn a_pipe_in_the_place_of_a_database_is_refused_and_not_waited_for() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
     let error = open_file(&pipe, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
-    assert!(error.message().contains("no regular file"), "{}", error.message());
+    assert!(error.full_message().contains("no regular file"), "{}", error.full_message());
 }
 
 #[test]
